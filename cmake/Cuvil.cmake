@@ -1,0 +1,92 @@
+# Functions every folder's CMakeLists.txt uses; a module's file is a handful of lines and its
+# DEPS are its row of the floor table.
+
+find_package(Threads REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(nlohmann_json 3.11 CONFIG REQUIRED)
+find_package(GTest REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+add_library(cuvil_flags INTERFACE)
+target_include_directories(cuvil_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(cuvil_flags INTERFACE -Wall -Wextra -Werror=return-type -Wno-unused-parameter
+                                             -Wno-missing-field-initializers -Wno-deprecated-declarations
+                                             -ffp-contract=off)
+if(CUVIL_SANITIZE)
+  target_compile_options(cuvil_flags INTERFACE -fsanitize=${CUVIL_SANITIZE} -fno-omit-frame-pointer
+                                               -fno-sanitize-recover=all)
+  target_link_options(cuvil_flags INTERFACE -fsanitize=${CUVIL_SANITIZE})
+endif()
+
+set(CUVIL_ABSL absl::status absl::statusor absl::strings absl::str_format absl::span
+    absl::flat_hash_map absl::flat_hash_set absl::synchronization absl::log_internal_message)
+list(REMOVE_ITEM CUVIL_ABSL absl::log_internal_message)
+
+# cuvil_library(name SOURCES a.cc ... DEPS cuvil_base ...)
+function(cuvil_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC cuvil_flags ${CUVIL_ABSL} ${ARG_DEPS})
+endfunction()
+
+# cuvil_binary(name SOURCES a.cc ... DEPS ...)
+function(cuvil_binary name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE cuvil_flags ${CUVIL_ABSL} ${ARG_DEPS})
+endfunction()
+
+# cuvil_test(name SOURCES x_test.cc DEPS ... LABELS unit [TIMEOUT seconds] [ENVIRONMENT K=V ...])
+# One GoogleTest binary, registered as one CTest test.
+function(cuvil_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_LABELS)
+    message(FATAL_ERROR "cuvil_test(${name}) needs LABELS")
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE cuvil_flags ${CUVIL_ABSL} ${ARG_DEPS} GTest::gtest GTest::gmock
+                                        GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+                       ENVIRONMENT "CUVIL_SOURCE_DIR=${CMAKE_SOURCE_DIR};${ARG_ENVIRONMENT}")
+endfunction()
+
+# cuvil_script_test(name COMMAND python3 x.py ... LABELS tidy): a test that is a program.
+function(cuvil_script_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND ${ARG_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+                       ENVIRONMENT "CUVIL_SOURCE_DIR=${CMAKE_SOURCE_DIR};CUVIL_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+endfunction()
+
+# cuvil_fuzz(name SOURCES x_fuzz.cc DEPS ... LABELS fuzz)
+# x_fuzz.cc defines LLVMFuzzerTestOneInput. Under CUVIL_FUZZ it links libFuzzer; otherwise it links
+# tests/fuzz/replay_main.cc, which replays tests/fuzz/corpus/<name>/ and then CUVIL_FUZZ_RUNS seeded mutations.
+function(cuvil_fuzz name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  if(CUVIL_FUZZ)
+    add_executable(${name} ${ARG_SOURCES})
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    add_executable(${name} ${ARG_SOURCES} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.cc)
+    add_test(NAME ${name} COMMAND ${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name}
+             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+                         ENVIRONMENT "CUVIL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+  endif()
+  target_link_libraries(${name} PRIVATE cuvil_flags ${CUVIL_ABSL} ${ARG_DEPS})
+endfunction()
