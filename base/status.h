@@ -5,12 +5,23 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+
+namespace cuvil {
+
+// Debian builds Abseil with its own string_view, which absl::StrCat wants.
+inline absl::string_view Sv(std::string_view s) { return absl::string_view(s.data(), s.size()); }
+inline std::string_view Sv(absl::string_view s) { return std::string_view(s.data(), s.size()); }
+
+}  // namespace cuvil
 
 // Returns the error upward.
 #define RETURN_IF_ERROR(expr)                            \
