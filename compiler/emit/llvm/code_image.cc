@@ -40,6 +40,7 @@ absl::StatusOr<std::shared_ptr<const CodeImage>> CodeImage::Link(absl::Span<cons
   auto jit = llvm::orc::LLJITBuilder()
                  .setJITTargetMachineBuilder(std::move(machine))
                  .setLinkProcessSymbolsByDefault(false)
+                 .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
                  .create();
   if (!jit) return FromLlvm(jit.takeError(), "cannot start the linker");
   size_t bytes = 0;

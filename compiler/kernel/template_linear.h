@@ -1,0 +1,117 @@
+// The linear template: y[rows, n] = act[rows, k] * W[n, k]^T for packed weights, with a prologue that
+// makes the activations and an epilogue that consumes the outputs. One kernel serves any number of
+// rows up to rows_max; per row the arithmetic and its order do not depend on how many rows there are.
+//
+// Weights: strips of 16 output rows ("layouts" below); a tile is `strips` consecutive strips, whose
+// outputs [8][strips * 16] f32 pass through worker scratch to the epilogue.
+//
+//   layout   block of 32 k, 16 rows r                                         bytes
+//   q4_0/1   4 x [r][4 bytes]: dword j of row r = its packed bytes 4j..4j+3    256 + 16 f16 d (+ 16 f16 m)
+//   q8_0     8 x [r][4 bytes]: dword j = w[4j..4j+3] + 128 as u8               512 + 16 f16 d
+//   f32/f16/bf16  [k][r]                                                      32 * 16 * size
+//
+// Activations are row records, kept at AlignUp(bytes, 64):
+//   f32      k floats
+//   a8b32    k s8, then k/32 f32 scales d, then k/32 f32 d * sum(q)   (x ~ d q, |q| <= 127)
+//
+// Numerics: a8b32 with block weights takes an exact integer dot per block and accumulates
+// acc = fma(float(dot), dw * da, acc); acc = fma(mw, d*sum, acc) in block order. f32 activations
+// accumulate each block of 32 on its own, then add it to the row's sum.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "compiler/kernel/kir.h"
+
+namespace cuvil::kernel {
+
+enum class WeightLayout : uint8_t { kQ4_0, kQ4_1, kQ8_0, kF32, kF16, kBf16 };
+enum class ActFormat : uint8_t { kF32, kA8B32 };
+
+inline constexpr int kStripRows = 16;
+inline constexpr int kBlockK = 32;
+
+int64_t WeightBlockBytes(WeightLayout layout);  // one strip, 32 k
+inline int64_t WeightStripBytes(WeightLayout layout, int64_t k) { return WeightBlockBytes(layout) * (k / kBlockK); }
+int64_t ActRowBytes(ActFormat format, int64_t k);  // stride of row records
+
+// What the machine gives a template; filled from the emitter's target.
+struct Machine {
+  int lanes = 16;      // f32 lanes of one register
+  int registers = 32;  // vector registers
+};
+
+enum class Prologue : uint8_t {
+  kActs,      // buffer "act" holds row records already
+  kRows,      // buffer "x" holds f32 rows; converted by each worker
+  kNormRows,  // the same after RMS norm with weights "norm"
+};
+
+enum class Epilogue : uint8_t {
+  kStore,     // out[row][n] = y
+  kResidual,  // out[row][n] += y
+  kGated,     // tile = 32 gate, 32 up rows; out act record block = activation(gate) * up
+  kHeads,     // tile = one head: q to "q" (rotated, scaled), k and v to their pages
+};
+
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+enum class RopeKind : uint8_t { kNone, kAdjacent, kHalf };
+
+// Parameters of the heads epilogue. Pages: see template_attention.h.
+struct HeadsParams {
+  int n_head = 0, n_head_kv = 0, head_dim = 0;
+  RopeKind rope = RopeKind::kAdjacent;
+  int rope_dim = 0;
+  double q_scale = 1;
+  bool qk_norm = false;
+  double qk_norm_eps = 0;
+  Scalar kv = Scalar::kF32;
+  int page_tokens = 32;
+};
+
+struct LinearParams {
+  std::string name;
+  int64_t k = 0;           // multiple of 32
+  int64_t n_stride = 0;    // row stride of "out" in elements (store, residual); k of the record (gated)
+  int strips = 4;          // strips a tile
+  int rows_max = 8;        // with a converting prologue: rows the scratch holds
+  WeightLayout weights = WeightLayout::kF32;
+  ActFormat act = ActFormat::kF32;
+  Prologue prologue = Prologue::kActs;
+  Epilogue epilogue = Epilogue::kStore;
+  bool row_indices = false;  // prologue reads x row number rows[i] (s32) instead of i
+  bool bias = false;         // buffer "bias": f32 per output row, added before the epilogue
+  bool prefetch = false;     // scalar "prefetch": bytes ahead
+  double norm_eps = 0;
+  Activation activation = Activation::kSilu;
+  ActFormat out_act = ActFormat::kF32;  // gated: format of "out"
+  HeadsParams heads;
+};
+
+// Buffers in order: w; then "act" or "x" ("norm" follows for kNormRows; "rows" with row_indices);
+// "bias" if any; then by epilogue: out | q, kv(written), row_kv (s64 pairs: page byte offset, slot), rope
+// (f32 per row: rope_dim cosines then rope_dim signed sines), q_norm, k_norm (with qk_norm).
+// Scalars: rows; "layer" byte offset into a page (heads); prefetch (if asked).
+Kernel BuildLinear(const LinearParams& params, const Machine& machine);
+
+// Row records from f32 rows, one row a tile: the prologue as a launch of its own for many rows.
+// Buffers: x, [norm], [rows], out. Scalars: none.
+struct RowsToActsParams {
+  std::string name;
+  int64_t k = 0;
+  ActFormat act = ActFormat::kF32;
+  bool norm = false;
+  double norm_eps = 0;
+};
+Kernel BuildRowsToActs(const RowsToActsParams& params, const Machine& machine);
+
+// out = x + norm(y) per row (post-norms), or out = norm(y) without residual. One row a tile.
+// Buffers: y, norm, x (written).
+Kernel BuildNormAdd(const std::string& name, int64_t k, double eps, const Machine& machine);
+
+// Embedding rows: out[i] = scale * W[ids[i]] from GGUF-packed or strip-packed rows, one row a tile.
+// Buffers: w (strip layout), ids (s32), out (written, f32 rows of k).
+Kernel BuildEmbed(const std::string& name, WeightLayout layout, int64_t k, double scale, const Machine& machine);
+
+}  // namespace cuvil::kernel
