@@ -117,9 +117,11 @@ class AttentionBuilder {
       Value base = b_.MulImm(block, kKeyBlock);
       Value last = b_.AddImm(position_, rows);  // one past the last visible key
       Value keys = b_.Min(b_.Sub(last, base), b_.Int(kKeyBlock));
-      EmitScores(queries, base, keys);
-      EmitSoftmax(rows, base, keys);
-      EmitValues(queries, base, keys);
+      // Whole groups of 16: what the value loop steps by. The mask zeroes the surplus.
+      Value padded = b_.And(b_.AddImm(keys, 15), b_.Int(~int64_t{15}));
+      EmitScores(queries, base, padded);
+      EmitSoftmax(rows, base, padded);
+      EmitValues(queries, base, padded);
       for (int q = 0; q < queries; ++q) EmitFold(BlockAt(q), RunningAt(q));
     });
     b_.If(b_.Cmp(OpCode::kCmpLt, slot_, b_.Int(0)), [&] { EmitResult(rows); });

@@ -413,23 +413,6 @@ void LinearBuilder::EmitHeads(int m, Value row) {
 
 }  // namespace
 
-int64_t WeightBlockBytes(WeightLayout layout) {
-  switch (layout) {
-    case WeightLayout::kQ4_0: return 256 + 32;
-    case WeightLayout::kQ4_1: return 256 + 64;
-    case WeightLayout::kQ8_0: return 512 + 32;
-    case WeightLayout::kF32: return int64_t{kBlockK} * kStripRows * 4;
-    case WeightLayout::kF16:
-    case WeightLayout::kBf16: return int64_t{kBlockK} * kStripRows * 2;
-  }
-  return 0;
-}
-
-int64_t ActRowBytes(ActFormat format, int64_t k) {
-  const int64_t bytes = format == ActFormat::kF32 ? k * 4 : k + k / kBlockK * 8;
-  return AlignUp<int64_t>(bytes, 64);
-}
-
 Kernel BuildLinear(const LinearParams& params, const Machine& machine) {
   return LinearBuilder(params, machine).Build();
 }

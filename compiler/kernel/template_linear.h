@@ -2,17 +2,9 @@
 // makes the activations and an epilogue that consumes the outputs. One kernel serves any number of
 // rows up to rows_max; per row the arithmetic and its order do not depend on how many rows there are.
 //
-// Weights: strips of 16 output rows ("layouts" below); a tile is `strips` consecutive strips, whose
-// outputs [8][strips * 16] f32 pass through worker scratch to the epilogue.
-//
-//   layout   block of 32 k, 16 rows r                                         bytes
-//   q4_0/1   4 x [r][4 bytes]: dword j of row r = its packed bytes 4j..4j+3    256 + 16 f16 d (+ 16 f16 m)
-//   q8_0     8 x [r][4 bytes]: dword j = w[4j..4j+3] + 128 as u8               512 + 16 f16 d
-//   f32/f16/bf16  [k][r]                                                      32 * 16 * size
-//
-// Activations are row records, kept at AlignUp(bytes, 64):
-//   f32      k floats
-//   a8b32    k s8, then k/32 f32 scales d, then k/32 f32 d * sum(q)   (x ~ d q, |q| <= 127)
+// Weights are strips of 16 output rows and activations row records, both as runtime/layout.h lays them
+// out; a tile is `strips` consecutive strips, whose outputs [8][strips * 16] f32 pass through worker
+// scratch to the epilogue.
 //
 // Numerics: a8b32 with block weights takes an exact integer dot per block and accumulates
 // acc = fma(float(dot), dw * da, acc); acc = fma(mw, d*sum, acc) in block order. f32 activations
@@ -23,18 +15,9 @@
 #include <string>
 
 #include "compiler/kernel/kir.h"
+#include "runtime/layout.h"
 
 namespace cuvil::kernel {
-
-enum class WeightLayout : uint8_t { kQ4_0, kQ4_1, kQ8_0, kF32, kF16, kBf16 };
-enum class ActFormat : uint8_t { kF32, kA8B32 };
-
-inline constexpr int kStripRows = 16;
-inline constexpr int kBlockK = 32;
-
-int64_t WeightBlockBytes(WeightLayout layout);  // one strip, 32 k
-inline int64_t WeightStripBytes(WeightLayout layout, int64_t k) { return WeightBlockBytes(layout) * (k / kBlockK); }
-int64_t ActRowBytes(ActFormat format, int64_t k);  // stride of row records
 
 // What the machine gives a template; filled from the emitter's target.
 struct Machine {
