@@ -341,6 +341,7 @@ class Verifier {
         return (in[0].lanes & (in[0].lanes - 1)) == 0 ? "" : "folds a power of two of lanes";
       case OpCode::kDot4:
         if (!same(3) || t.scalar != Scalar::kS32) return "takes three s32 vectors of its type";
+        if ((t.lanes & (t.lanes - 1)) != 0) return "takes a power of two of lanes";
         return op.imm >= 1 && op.imm <= 255 ? "" : absl::StrCat("bound ", op.imm, " is not 1..255");
       case OpCode::kIf:
         return arity(1) && in[0] == Type{Scalar::kI1, 1} && t == kI64 ? "" : "takes one i1";

@@ -216,6 +216,7 @@ TEST(Verify, RuleTable) {
       {OpCode::kDot4, {S32, 8}, {{S32, 8}, {S32, 8}, {S32, 8}}, 127, true},
       {OpCode::kDot4, {S32, 8}, {{S32, 8}, {S32, 8}, {S32, 8}}, 0, false},
       {OpCode::kDot4, {S32, 8}, {{S32, 8}, {S32, 8}, {S32, 8}}, 256, false},
+      {OpCode::kDot4, {S32, 12}, {{S32, 12}, {S32, 12}, {S32, 12}}, 127, false},
       {OpCode::kDot4, {U32, 8}, {{U32, 8}, {U32, 8}, {U32, 8}}, 127, false},
   };
   for (const OneOp& row : rows) {
