@@ -201,7 +201,10 @@ class Translator {
   Value* EmitConst(const Op& op) {
     llvm::Constant* c = nullptr;
     if (op.type.scalar == Scalar::kBf16) {
-      c = llvm::ConstantInt::get(b_.getInt16Ty(), std::bit_cast<uint32_t>(static_cast<float>(op.fimm)) >> 16);
+      llvm::APFloat v(op.fimm);
+      bool inexact = false;
+      v.convert(llvm::APFloat::BFloat(), llvm::APFloat::rmNearestTiesToEven, &inexact);
+      c = llvm::ConstantInt::get(context_, v.bitcastToAPInt());
     } else if (kernel::IsFloat(op.type.scalar)) {
       c = llvm::ConstantFP::get(ScalarType(op.type.scalar), op.fimm);
     } else {
