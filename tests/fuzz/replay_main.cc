@@ -158,7 +158,7 @@ void WriteInteger(Random& random, Input& input) {
   const size_t width = size_t{1} << Below(random, 4);
   if (input.size() < width) return;
   uint64_t value = kValues[Below(random, std::size(kValues))];
-  if (Below(random, 4) == 0) value = static_cast<uint64_t>(-static_cast<int64_t>(value));
+  if (Below(random, 4) == 0) value = 0 - value;
   uint8_t bytes[8];
   std::memcpy(bytes, &value, sizeof(bytes));
   if (Below(random, 4) == 0) std::reverse(bytes, bytes + width);
