@@ -60,6 +60,8 @@ struct Slot {
 struct Plan {
   std::string name;      // "decode", "prefill"
   int64_t rows_max = 0;  // serves steps of 1..rows_max rows
+  int32_t row_block = 1;       // rows an attention work item may have, besides 1
+  int32_t partial_slots = 0;   // attention results that may wait for the merge
   int64_t arena_bytes = 0;
   std::vector<Slot> slots;
   std::vector<Launch> launches;
@@ -109,6 +111,16 @@ struct StateDecl {
   int32_t page_tokens = 0;
 };
 
+// A rotation the step's host side tabulates: per row, dim cosines then dim signed sines, f32, in the
+// order of the head's elements (a pair repeats its cosine; its first sine is negative).
+struct RopeDecl {
+  std::string input;  // name of the input the table goes to
+  bool half = false;  // pairs (i, i + dim/2) instead of (2i, 2i+1)
+  int32_t dim = 0;
+  double scale = 1;   // of cosines and sines
+  std::vector<double> freqs;  // dim / 2 radians per position
+};
+
 // Why a group of operations became one launch, or did not.
 struct Decision {
   std::string rule;      // "linear.norm_prologue"
@@ -131,6 +143,7 @@ struct Program {
   std::vector<KernelDecl> kernels;
   std::vector<Plan> plans;  // ascending rows_max
   std::vector<Decision> decisions;
+  std::vector<RopeDecl> ropes;
 };
 
 }  // namespace cuvil::runtime
