@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Writes tiny seeded GGUF models to tests/data/gguf: every architecture and every weight type.
 
+Also writes the smaller seeds of gguf_fuzz.
+
 Needs numpy, gguf and llama_cpp (whose ggml library quantises the K types). Weights are random, so the
 models say nothing sensible; they exist to be computed exactly. Every file stays below 300 KB.
 """
@@ -9,6 +11,7 @@ import argparse
 import ctypes
 import dataclasses
 import pathlib
+import struct
 
 import gguf
 import llama_cpp
@@ -74,6 +77,16 @@ SPECS = [
          head_dim=16, rope_base=1e6, linear=8.0, window=8),
     Spec("gemma3-f32", "gemma3", Q.F32, n_layer=6, n_embd=32, n_ff=64, n_head=2, n_head_kv=1,
          head_dim=16, rope_base=1e6, window=5),
+]  # fmt: skip
+
+# A few KB each, so that mutations reach every field.
+FUZZ_SPECS = [
+    Spec("llama", "llama", Q.Q4_0, n_layer=1, n_embd=32, n_ff=32, n_head=2, n_head_kv=1,
+         head_dim=16, divisors=True),
+    Spec("qwen2", "qwen2", Q.IQ4_NL, n_layer=1, n_embd=32, n_ff=32, n_head=2, n_head_kv=1,
+         head_dim=16, yarn=4.0),
+    Spec("gemma3", "gemma3", Q.Q4_1, n_layer=2, n_embd=32, n_ff=32, n_head=1, n_head_kv=1,
+         head_dim=32, linear=8.0, window=8),
 ]  # fmt: skip
 
 
@@ -241,14 +254,44 @@ def write_model(spec: Spec, folder: pathlib.Path, seed: int) -> pathlib.Path:
     return path
 
 
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def dense_files() -> dict[str, bytes]:
+    """Files whose items are as small as the format allows, where allocation per byte is worst."""
+
+    def header(tensors: int, keys: int) -> bytes:
+        return b"GGUF" + struct.pack("<IQQ", 3, tensors, keys)
+
+    model = text("tokenizer.ggml.model") + struct.pack("<I", 8) + text("gpt2")
+    tokens = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 4000) + bytes(8 * 4000)
+    keys = b"".join(text(f"{i:x}") + struct.pack("<IB", 0, 0) for i in range(2000))
+    infos = b"".join(
+        text(f"{i:x}") + struct.pack("<IQIQ", 1, 1, 24, 32 * i) for i in range(500)  # i8 [1]
+    )
+    padding = bytes(-len(header(0, 0) + infos) % 32)
+    return {
+        "dense_tokens": header(0, 2) + model + tokens,
+        "dense_keys": header(0, 2000) + keys,
+        "dense_tensors": header(500, 0) + infos + padding + bytes(32 * 500),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/data/gguf"))
+    parser.add_argument(
+        "--fuzz", type=pathlib.Path, default=pathlib.Path("tests/fuzz/corpus/gguf_fuzz")
+    )
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    for seed, spec in enumerate(SPECS, start=1):
-        path = write_model(spec, args.out, seed)
-        print(f"{path} {path.stat().st_size}")
+    for folder, specs in ((args.out, SPECS), (args.fuzz, FUZZ_SPECS)):
+        folder.mkdir(parents=True, exist_ok=True)
+        for seed, spec in enumerate(specs, start=1):
+            path = write_model(spec, folder, seed)
+            print(f"{path} {path.stat().st_size}")
+    for name, data in dense_files().items():
+        (args.fuzz / f"{name}.gguf").write_bytes(data)
 
 
 if __name__ == "__main__":

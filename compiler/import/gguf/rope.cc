@@ -18,8 +18,8 @@ absl::Status BadNumber(const std::string& key, double value, const char* wanted)
 
 absl::StatusOr<double> ReadPositive(const File& file, const std::string& key, double fallback) {
   ASSIGN_OR_RETURN(const double value, file.FloatOr(key, fallback));
-  // 1e12: far above any base or factor in use, far below where doubles lose positions.
-  if (!(value > 0 && value <= 1e12)) return BadNumber(key, value, "above 0 and at most 1e12");
+  // Far outside any base or factor in use, and far inside what keeps every frequency finite.
+  if (!(value >= 1e-12 && value <= 1e12)) return BadNumber(key, value, "between 1e-12 and 1e12");
   return value;
 }
 
