@@ -1,0 +1,168 @@
+#include "compiler/driver/compile.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "base/hash.h"
+#include "compiler/driver/cache.h"
+#include "compiler/ir/text.h"
+#include "compiler/kernel/text.h"
+#include "compiler/kernel/verify.h"
+#include "compiler/passes/partition.h"
+#include "runtime/program_json.h"
+
+namespace cuvil::driver {
+namespace {
+
+std::atomic<int64_t> g_kernels_emitted{0};
+
+// Bump when the planner or a template changes what it generates.
+constexpr char kCompilerBuild[] = "cuvil compiler 1";
+
+// Emits every kernel, the largest first so that threads finish together.
+absl::Status EmitAll(const std::vector<kernel::Kernel>& kernels, const CompileOptions& options, runtime::Program& program,
+                     Compiled& out) {
+  std::vector<size_t> order(kernels.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::make_pair(kernels[b].ops.size(), a) < std::make_pair(kernels[a].ops.size(), b);
+  });
+  std::vector<emit::Emitted> emitted(kernels.size());
+  std::vector<absl::Status> statuses(kernels.size());
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < order.size();) {
+      const size_t k = order[i];
+      auto result = emit::EmitObject(kernels[k], options.target, {.want_ir = options.keep_ir});
+      g_kernels_emitted.fetch_add(1);
+      if (result.ok()) {
+        emitted[k] = *std::move(result);
+      } else {
+        statuses[k] = result.status();
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 1; t < options.threads; ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& t : threads) t.join();
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    RETURN_IF_ERROR(statuses[k]);
+    runtime::KernelDecl& decl = program.kernels[k];
+    decl.ir_ops = emitted[k].ir_ops;
+    decl.code_bytes = static_cast<int64_t>(emitted[k].object.size());
+    decl.compile_s = emitted[k].seconds;
+    if (options.keep_ir) {
+      out.kernel_ir.push_back(kernel::Print(kernels[k]));
+      out.llvm_ir.push_back(std::move(emitted[k].llvm_ir));
+    }
+    out.objects.emplace_back(decl.symbol, std::move(emitted[k].object));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LinkObjects(Compiled& out) {
+  std::vector<emit::CodeImage::Object> objects;
+  for (const auto& [symbol, bytes] : out.objects) objects.push_back({symbol, bytes});
+  ASSIGN_OR_RETURN(out.code, emit::CodeImage::Link(objects));
+  return absl::OkStatus();
+}
+
+// True when the cache had the program and it linked.
+bool LoadCached(const std::string& key, const CompileOptions& options, Compiled& out) {
+  auto loaded = options.cache->Load(key);
+  if (!loaded.ok()) {
+    out.cache_note = std::string(loaded.status().message());
+    return false;
+  }
+  if (!loaded->has_value()) return false;
+  Artifact& artifact = **loaded;
+  auto json = ParseJson(artifact.program_json);
+  if (!json.ok()) {
+    out.cache_note = std::string(json.status().message());
+    return false;
+  }
+  auto program = runtime::FromJson(*json);
+  if (!program.ok()) {
+    out.cache_note = std::string(program.status().message());
+    return false;
+  }
+  // Objects lie in kernel order.
+  if (artifact.objects.size() != program->kernels.size()) return false;
+  for (size_t i = 0; i < artifact.objects.size(); ++i) {
+    if (artifact.objects[i].symbol != program->kernels[i].symbol) return false;
+    out.objects.emplace_back(artifact.objects[i].symbol, std::move(artifact.objects[i].object));
+  }
+  out.program = std::make_shared<runtime::Program>(*std::move(program));
+  if (const absl::Status linked = LinkObjects(out); !linked.ok()) {
+    out.cache_note = std::string(linked.message());
+    out.objects.clear();
+    return false;
+  }
+  out.from_cache = true;
+  return true;
+}
+
+void StoreCached(const std::string& key, const Json& components, const CompileOptions& options, Compiled& out) {
+  Artifact artifact;
+  artifact.program_json = WriteJson(runtime::ToJson(*out.program));
+  for (const auto& [symbol, bytes] : out.objects) artifact.objects.push_back({symbol, bytes});
+  artifact.key_components = components;
+  if (const absl::Status s = options.cache->Store(key, artifact); !s.ok()) out.cache_note = std::string(s.message());
+}
+
+}  // namespace
+
+int64_t KernelsEmitted() { return g_kernels_emitted.load(); }
+
+kernel::Machine MachineOf(const emit::Target& target) { return {.lanes = target.lanes, .registers = target.registers}; }
+
+Json KeyComponents(const ir::Graph& graph, const CompileOptions& o) {
+  Json c = Json::object();
+  c["ir"] = Sha256Hex(ir::PrintCanonical(graph));
+  c["target"] = o.target.name;
+  c["features"] = o.target.llvm_features;
+  // deterministic runs fast's program: all of its kernels keep rows apart.
+  c["numerics"] = o.numerics == plan::Numerics::kExact ? "exact" : "fast";
+  c["decode_rows"] = o.decode_rows;
+  c["prefill_rows"] = o.prefill_rows;
+  c["layouts"] = kLayoutVersion;
+  c["compiler"] = kCompilerBuild;
+  c["llvm"] = emit::LlvmBuildId();
+  return c;
+}
+
+std::string KeyOf(const Json& components) { return Sha256Hex(WriteJson(components)); }
+
+absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const Json components = KeyComponents(graph, options);
+  const std::string key = KeyOf(components);
+  Compiled out;
+  const bool use_cache = options.cache != nullptr && !options.keep_ir;
+  if (use_cache && LoadCached(key, options, out)) {
+    out.seconds = elapsed();
+    return out;
+  }
+  ASSIGN_OR_RETURN(const std::vector<passes::Group> groups, passes::Partition(graph));
+  plan::StepOptions step{.numerics = options.numerics, .machine = MachineOf(options.target), .decode_rows = options.decode_rows,
+                         .prefill_rows = options.prefill_rows};
+  ASSIGN_OR_RETURN(plan::StepProgram planned, plan::PlanStep(graph, groups, step));
+  planned.program.key = key;
+  planned.program.target = options.target.name;
+#ifdef CUVIL_DCHECK
+  for (const kernel::Kernel& k : planned.kernels) RETURN_IF_ERROR(kernel::Verify(k));
+#endif
+  RETURN_IF_ERROR(EmitAll(planned.kernels, options, planned.program, out));
+  out.program = std::make_shared<runtime::Program>(std::move(planned.program));
+  RETURN_IF_ERROR(LinkObjects(out));
+  if (use_cache) StoreCached(key, components, options, out);
+  out.seconds = elapsed();
+  return out;
+}
+
+}  // namespace cuvil::driver

@@ -1,0 +1,49 @@
+// From groups to a Program: picks a kernel template and its parameters for every group, once per
+// regime; lays out weights (once, for all regimes) and the arena; writes the launch lists.
+//
+// Regimes: "decode" serves few rows and lets every worker convert the activations it needs in a
+// launch's prologue (five launches a layer); "prefill" serves many rows and converts them once, in
+// launches of their own.
+//
+// Header scalars: rows, outs, items, merges, prefetch. Inputs: ids (s32), row_kv (s64 pairs: page byte
+// offset, slot), tables, items, merge_items (s64; see template_attention.h), out_rows (s32), rope.N.
+// Output: logits, f32 [outs][vocab rounded up to 64].
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "compiler/ir/graph.h"
+#include "compiler/kernel/kir.h"
+#include "compiler/kernel/template_linear.h"
+#include "compiler/passes/partition.h"
+#include "runtime/program.h"
+
+namespace cuvil::plan {
+
+// exact: f32 activations and keys/values. fast: 8-bit activations with a scale per 32 for block-typed
+// weights, f16 keys/values. deterministic: fast restricted to kernels whose rows do not depend on
+// their neighbours, which here all of them are, so it shares fast's program.
+enum class Numerics : uint8_t { kExact, kFast, kDeterministic };
+absl::StatusOr<Numerics> ParseNumerics(std::string_view name);
+std::string_view NumericsName(Numerics n);
+
+struct StepOptions {
+  Numerics numerics = Numerics::kFast;
+  kernel::Machine machine;
+  int64_t decode_rows = 8;     // largest step of the decode regime
+  int64_t prefill_rows = 512;  // largest step at all
+  int page_tokens = 32;
+};
+
+struct StepProgram {
+  runtime::Program program;  // kernels[] aligned with `kernels`; compile figures still empty
+  std::vector<kernel::Kernel> kernels;
+};
+
+// Unimplemented when sizes do not fit the templates (each sentence says which).
+absl::StatusOr<StepProgram> PlanStep(const ir::Graph& graph, const std::vector<passes::Group>& groups,
+                                     const StepOptions& options);
+
+}  // namespace cuvil::plan
