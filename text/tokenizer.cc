@@ -53,13 +53,14 @@ absl::Status CheckSpec(const VocabSpec& spec) {
   return absl::OkStatus();
 }
 
-std::string CollapseSpaces(std::string_view text) {
+// Runs of spaces to one; none at the ends of a text.
+std::string CollapseSpaces(std::string_view text, bool starts, bool ends) {
   std::string out;
   for (const char c : text) {
-    if (c == ' ' && (out.empty() || out.back() == ' ')) continue;
-    out.push_back(c);
+    const bool repeated = out.empty() ? starts : out.back() == ' ';
+    if (c != ' ' || !repeated) out.push_back(c);
   }
-  if (!out.empty() && out.back() == ' ') out.pop_back();
+  if (ends && !out.empty() && out.back() == ' ') out.pop_back();
   return out;
 }
 
@@ -168,20 +169,20 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeText(std::string_view text
   std::vector<int32_t> ids;
   if (options.add_bos && spec_.bos >= 0) ids.push_back(static_cast<int32_t>(spec_.bos));
   size_t at = 0;
-  bool starts = true;  // whether ordinary text here starts a text, for the space prefix
+  bool starts = true;
   for (const SpecialTokens::Match& match : special_.FindAll(text, trusted)) {
-    EncodeOrdinary(text.substr(at, match.begin - at), starts, &ids, work);
+    EncodeOrdinary(text.substr(at, match.begin - at), {starts, match.control}, &ids, work);
     ids.push_back(match.id);
     // Text after a control token starts anew; a user-defined token is part of the text around it.
     starts = match.control;
     at = match.end;
   }
-  EncodeOrdinary(text.substr(at), starts, &ids, work);
+  EncodeOrdinary(text.substr(at), {starts, true}, &ids, work);
   if (options.add_eos && spec_.eos >= 0) ids.push_back(static_cast<int32_t>(spec_.eos));
   return ids;
 }
 
-void Tokenizer::EncodeOrdinary(std::string_view text, bool starts, std::vector<int32_t>* ids,
+void Tokenizer::EncodeOrdinary(std::string_view text, Place place, std::vector<int32_t>* ids,
                                MergeWork* work) const {
   if (text.empty()) return;
   if (const auto* bpe = std::get_if<BpeModel>(&model_)) {
@@ -190,11 +191,11 @@ void Tokenizer::EncodeOrdinary(std::string_view text, bool starts, std::vector<i
   }
   std::string collapsed;
   if (spec_.remove_extra_whitespaces) {
-    collapsed = CollapseSpaces(text);
+    collapsed = CollapseSpaces(text, place.starts, place.ends);
     text = collapsed;
     if (text.empty()) return;
   }
-  std::get<SpmModel>(model_).Encode(text, starts && spec_.add_space_prefix, ids, work);
+  std::get<SpmModel>(model_).Encode(text, place.starts && spec_.add_space_prefix, ids, work);
 }
 
 bool Tokenizer::IsControl(int32_t id) const {

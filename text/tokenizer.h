@@ -73,7 +73,12 @@ class Tokenizer {
                                                   const std::vector<SpecialTokens::Range>& trusted,
                                                   const EncodeOptions& options,
                                                   MergeWork* work) const;
-  void EncodeOrdinary(std::string_view text, bool starts, std::vector<int32_t>* ids,
+  // Where ordinary text lies: whether it starts and ends a text, as control tokens divide them.
+  struct Place {
+    bool starts = false;
+    bool ends = false;
+  };
+  void EncodeOrdinary(std::string_view text, Place place, std::vector<int32_t>* ids,
                       MergeWork* work) const;
 
   VocabSpec spec_;
