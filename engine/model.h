@@ -1,0 +1,75 @@
+// A loaded model: the file, its configuration and tokenizer, the compiled program and the packed
+// weights. Loading overlaps: weights are packed in the background while kernels are compiled or read
+// from the cache, and a step may start as soon as the layers it reaches have landed.
+//
+// Immutable after Load; shared as shared_ptr<const Model>; any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "compiler/driver/compile.h"
+#include "compiler/import/gguf/config.h"
+#include "compiler/import/gguf/file.h"
+#include "compiler/ir/graph.h"
+#include "runtime/weights.h"
+#include "text/tokenizer.h"
+
+namespace cuvil::engine {
+
+struct LoadOptions {
+  plan::Numerics numerics = plan::Numerics::kFast;
+  std::string target;      // empty: the best this CPU has
+  int threads = 0;         // 0: UsableCores()
+  std::string cache_dir;   // empty: no artifact cache
+  bool keep_ir = false;    // keep kernel and LLVM IR for explain
+};
+
+struct LoadTiming {
+  double open_s = 0;     // file, configuration, tokenizer
+  double compile_s = 0;  // partition to linked code, or the cache read
+  bool from_cache = false;
+  std::string cache_note;  // one warning for people; empty when all is well
+};
+
+class Model {
+ public:
+  // Errors of the file, of an unsupported architecture or size, or of memory: one sentence each.
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& path, const LoadOptions& options);
+
+  const std::string& path() const { return path_; }
+  const gguf::ModelConfig& config() const { return config_; }
+  const gguf::File& file() const { return *file_; }
+  const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
+  const runtime::Program& program() const { return *compiled_.program; }
+  const emit::CodeImage& code() const { return *compiled_.code; }
+  const driver::Compiled& compiled() const { return compiled_; }
+  const runtime::WeightStore& weights() const { return *weights_; }
+  const LoadTiming& timing() const { return timing_; }
+  const emit::Target& target() const { return target_; }
+  plan::Numerics numerics() const { return numerics_; }
+  int threads() const { return threads_; }
+
+ private:
+  Model() = default;
+  std::string path_;
+  std::shared_ptr<const gguf::File> file_;
+  gguf::ModelConfig config_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  driver::Compiled compiled_;
+  std::unique_ptr<runtime::WeightStore> weights_;
+  LoadTiming timing_;
+  emit::Target target_;
+  plan::Numerics numerics_ = plan::Numerics::kFast;
+  int threads_ = 1;
+};
+
+// The graph of the model's step with the program's row limits: what `compile` and `explain` show.
+absl::StatusOr<ir::Graph> StepGraphOf(const gguf::File& file, const gguf::ModelConfig& config);
+
+// The artifact cache folder: the flag, else CUVIL_CACHE_DIR, else XDG_CACHE_HOME/cuvil, else
+// HOME/.cache/cuvil; empty when none of them is set.
+std::string DefaultCacheDir(const std::string& flag);
+
+}  // namespace cuvil::engine
