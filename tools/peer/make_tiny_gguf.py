@@ -3,8 +3,8 @@
 
 Also writes the smaller seeds of gguf_fuzz.
 
-Needs numpy, gguf and llama_cpp (whose ggml library quantises the K types). Weights are random, so the
-models say nothing sensible; they exist to be computed exactly. Every file stays below 300 KB.
+Needs numpy, gguf and llama_cpp (whose ggml library quantises the K types). Weights are random, so
+the models say nothing sensible; they exist to be computed exactly. Every file stays below 300 KB.
 """
 
 import argparse
@@ -18,14 +18,15 @@ import llama_cpp
 import numpy as np
 from gguf import GGMLQuantizationType as Q
 
-MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ a", "r e", "o n", "Ġ s", "e r", "a t", "e n", "Ġ w", "Ġthe re"]
+MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ a", "r e", "o n", "Ġ s", "e r", "a t", "e n", "Ġ w"]
+MERGES += ["Ġthe re"]
 CHATML_SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content']"
-    " + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
-    "{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n'"
+    " + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-SPM_PIECES = ["▁", "▁t", "he", "▁the", "in", "▁a", "re", "on", "e", "t", "a", "o", "i", "n", "h", "r"]
+SPM_PIECES = ["▁", "▁t", "he", "▁the", "in", "▁a", "re", "on", *"etaoinhr"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes goldens for the tiny models: logits by an independent forward pass, compared with llama.cpp.
+"""Writes goldens for the tiny models: logits by a forward pass of its own, beside llama.cpp's.
 
 For each tests/data/gguf/NAME.gguf writes NAME.json with
   tokens        the token ids that were evaluated, from position 0
@@ -8,9 +8,9 @@ For each tests/data/gguf/NAME.gguf writes NAME.json with
   greedy        the next 8 tokens after the last, each the largest logit
   greedy_gap    the smallest lead of a greedy token over the runner-up
   llama_cpp     max_abs_diff of all logits against llama.cpp, and whether its greedy tokens agree
-Logits come from float64 arithmetic on the decoded f32 weights, so a reader's distance to them is the
-reader's own error. llama.cpp rounds activations to the weights' type (f16, bf16, q8), so it agrees to
-rounding of f32 only for F32 files; its figure is information, except that F32 and F16 are asserted.
+Logits come from float64 arithmetic on the decoded f32 weights, so a reader's distance to them is
+the reader's own error. llama.cpp rounds activations to the weights' type (f16, bf16, q8), so it
+agrees to rounding of f32 only for F32 files; its figure is information, but F32 and F16 are asserted.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from gguf import GGMLQuantizationType, GGUFReader, quants
 N_TOKENS = 24
 N_GREEDY = 8
 N_TOP = 20
-# Largest logits are about 10. F32: summation order only. F16: each activation is rounded to 11 bits.
+# Largest logits are about 10. F32: summation order only. F16: activations are rounded to 11 bits.
 # gemma3-f32: llama.cpp reads GELU from a table of f16 values, whatever the weights are.
 LLAMA_CPP_LIMITS = {"gemma3-f32": 2e-2, "-f32": 2e-4, "-f16": 5e-2}
 
