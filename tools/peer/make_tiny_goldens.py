@@ -10,7 +10,7 @@ For each tests/data/gguf/NAME.gguf writes NAME.json with
   llama_cpp     max_abs_diff of all logits against llama.cpp, and whether its greedy tokens agree
 Logits come from float64 arithmetic on the decoded f32 weights, so a reader's distance to them is
 the reader's own error. llama.cpp rounds activations to the weights' type (f16, bf16, q8), so it
-agrees to rounding of f32 only for F32 files; its figure is information, but F32 and F16 are asserted.
+agrees to rounding of f32 only for F32 files; its figure is information, F32 and F16 asserted.
 """
 
 import argparse
