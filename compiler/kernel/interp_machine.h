@@ -67,12 +67,43 @@ struct Machine {
   bool Fail(const Step& step, const std::string& why);
 };
 
-// The function of an op that computes lanes from lanes.
-Exec ExecOf(const Op& op, Type first_operand);
+// The function of an op; null when the op is of another kind.
+Exec ArithmeticExecOf(const Op& op, Type first_operand);
+Exec LaneExecOf(const Op& op, Type first_operand);
 // The function of a load, store, gather or prefetch.
 Exec MemoryExecOf(const Op& op, Type index);
 // Writes the splatted constant, rounded to its type.
 void WriteConst(const Op& op, uint8_t* to);
+
+// Calls f.template operator()<T>() with the C++ type of an integer, f32 or f64.
+template <typename F>
+Exec WithType(Scalar s, F f) {
+  switch (s) {
+    case Scalar::kI1:
+    case Scalar::kU8:
+      return f.template operator()<uint8_t>();
+    case Scalar::kS8:
+      return f.template operator()<int8_t>();
+    case Scalar::kS16:
+      return f.template operator()<int16_t>();
+    case Scalar::kU16:
+      return f.template operator()<uint16_t>();
+    case Scalar::kS32:
+      return f.template operator()<int32_t>();
+    case Scalar::kU32:
+      return f.template operator()<uint32_t>();
+    case Scalar::kS64:
+      return f.template operator()<int64_t>();
+    case Scalar::kF32:
+      return f.template operator()<float>();
+    case Scalar::kF64:
+      return f.template operator()<double>();
+    case Scalar::kF16:
+    case Scalar::kBf16:
+      return nullptr;  // Verify refuses arithmetic on them
+  }
+  return nullptr;
+}
 
 inline int LaneBytes(Scalar s) { return s == Scalar::kI1 ? 1 : ScalarBytes(s); }
 

@@ -120,7 +120,8 @@ class Decoder {
     } else if (op.code == OpCode::kTile) {
       s.exec = &Tile;
     } else {
-      s.exec = ExecOf(op, k_.type(op.in[0]));
+      s.exec = LaneExecOf(op, k_.type(op.in[0]));
+      if (s.exec == nullptr) s.exec = ArithmeticExecOf(op, k_.type(op.in[0]));
     }
     CUVIL_CHECK(s.exec != nullptr, absl::StrCat("no meaning for ", Sv(OpName(op.code))));
     code->steps.push_back(s);

@@ -1,131 +1,19 @@
 #include <bit>
 #include <charconv>
-#include <limits>
 #include <utility>
 
 #include "compiler/kernel/text.h"
+#include "compiler/kernel/text_lexer.h"
 #include "compiler/kernel/verify.h"
 
 namespace cuvil::kernel {
 namespace {
-
-struct Token {
-  enum Kind { kEnd, kWord, kString, kNumber, kValue, kPunct } kind = kEnd;
-  std::string text;  // word, unescaped string, number, or the punctuation character
-  uint32_t id = 0;   // value
-  int line = 1;
-};
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsWordStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool IsWordChar(char c) { return IsWordStart(c) || IsDigit(c) || c == '.' || c == ':' || c == '-'; }
-
-absl::Status FailAt(int line, const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrCat("kernel text line ", line, ": ", why));
-}
 
 // A value after one of the others belongs to the next statement.
 bool TakesOperands(OpCode code) {
   return code != OpCode::kConst && code != OpCode::kScalarArg && code != OpCode::kTile &&
          code != OpCode::kIota;
 }
-
-template <typename T>
-bool ReadNumber(std::string_view s, T* out) {
-  const auto result = std::from_chars(s.data(), s.data() + s.size(), *out);
-  return result.ec == std::errc() && result.ptr == s.data() + s.size();
-}
-
-class Lexer {
- public:
-  explicit Lexer(std::string_view text) : s_(text) {}
-
-  absl::StatusOr<Token> Next() {
-    SkipSpace();
-    Token t;
-    t.line = line_;
-    if (at_ >= s_.size()) return t;
-    const char c = s_[at_];
-    if (c == '"') return String();
-    if (c == '%') return ValueToken();
-    if (IsWordStart(c)) {
-      t.kind = Token::kWord;
-      t.text = Take(IsWordChar);
-      return t;
-    }
-    if (IsDigit(c) || c == '-') {
-      t.kind = Token::kNumber;
-      t.text = Take([](char x) { return IsWordChar(x) || x == '+'; });
-      return t;
-    }
-    t.kind = Token::kPunct;
-    t.text = c;
-    ++at_;
-    return t;
-  }
-
- private:
-  template <typename F>
-  std::string Take(F keep) {
-    const size_t begin = at_;
-    while (at_ < s_.size() && keep(s_[at_])) ++at_;
-    return std::string(s_.substr(begin, at_ - begin));
-  }
-
-  void SkipSpace() {
-    while (at_ < s_.size()) {
-      const char c = s_[at_];
-      if (c == '/' && s_.substr(at_).starts_with("//")) {
-        while (at_ < s_.size() && s_[at_] != '\n') ++at_;
-      } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
-        line_ += c == '\n';
-        ++at_;
-      } else {
-        return;
-      }
-    }
-  }
-
-  absl::StatusOr<Token> ValueToken() {
-    Token t{.kind = Token::kValue, .line = line_};
-    ++at_;
-    const std::string digits = Take(IsDigit);
-    if (!ReadNumber(digits, &t.id) || t.id >= kValuesMax) {
-      return FailAt(line_, absl::StrCat("value number '", digits, "' is not below ", kValuesMax));
-    }
-    return t;
-  }
-
-  absl::StatusOr<Token> String() {
-    Token t{.kind = Token::kString, .line = line_};
-    for (++at_; at_ < s_.size() && s_[at_] != '"'; ++at_) {
-      if (s_[at_] == '\n') break;
-      if (s_[at_] != '\\') {
-        t.text += s_[at_];
-        continue;
-      }
-      if (++at_ >= s_.size()) break;
-      if (s_[at_] == 'x' && at_ + 2 < s_.size()) {
-        uint8_t byte = 0;
-        const auto result = std::from_chars(s_.data() + at_ + 1, s_.data() + at_ + 3, byte, 16);
-        if (result.ptr != s_.data() + at_ + 3) return FailAt(line_, "bad \\x in a name");
-        t.text += static_cast<char>(byte);
-        at_ += 2;
-      } else if (s_[at_] == '"' || s_[at_] == '\\') {
-        t.text += s_[at_];
-      } else {
-        return FailAt(line_, "unknown escape in a name");
-      }
-    }
-    if (at_ >= s_.size() || s_[at_] != '"') return FailAt(line_, "name without closing quote");
-    ++at_;
-    return t;
-  }
-
-  std::string_view s_;
-  size_t at_ = 0;
-  int line_ = 1;
-};
 
 class Parser {
  public:
@@ -145,7 +33,7 @@ class Parser {
   }
 
  private:
-  absl::Status Fail(const std::string& why) const { return FailAt(token_.line, why); }
+  absl::Status Fail(const std::string& why) const { return TextError(token_.line, why); }
 
   absl::Status Advance() {
     ASSIGN_OR_RETURN(token_, lexer_.Next());
