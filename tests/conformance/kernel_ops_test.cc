@@ -181,6 +181,15 @@ TEST(KernelOps, EveryOpOfEveryType) {
   }
 }
 
+TEST(KernelOps, GeneratedKernelsRoundTripAsText) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const std::string text = kernel::Print(RandomKernel(seed, 40).kernel);
+    const absl::StatusOr<kernel::Kernel> again = kernel::Parse(text);
+    ASSERT_EQ(again.status(), absl::OkStatus()) << "seed " << seed;
+    EXPECT_EQ(kernel::Print(*again), text) << "seed " << seed;
+  }
+}
+
 TEST(KernelOps, RandomKernels) {
   const int64_t count = EnvOr("CUVIL_CONFORMANCE_KERNELS", 30);
   const uint64_t first = static_cast<uint64_t>(EnvOr("CUVIL_CONFORMANCE_SEED", 1)) * 1000000;
