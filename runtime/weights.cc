@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -103,12 +104,15 @@ class WeightStore::Impl {
   void PackStrips(const Weight& weight, const Job& job);
   void PackFloats(const Weight& weight, const Job& job);
   void FinishJob(const Job& job);
+  void LandFinished();
   void Land(int segment, uint32_t state);
 
   const WeightOptions options_;
   std::unordered_map<std::string, Tensor> tensors_;
   std::vector<Job> jobs_;
   std::deque<std::atomic<int64_t>> open_jobs_;  // per segment
+  std::mutex landing_;
+  int landed_ = 0;  // segments before this one have landed; guarded by landing_
   std::atomic<size_t> next_job_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
@@ -190,9 +194,7 @@ absl::Status WeightStore::Impl::Begin(const Program& program) {
     open_jobs_.emplace_back(0);
   }
   MakeJobs();
-  for (int i = 0; i < program.segments; ++i) {
-    if (open_jobs_[i].load(std::memory_order_relaxed) == 0) Land(i, kLanded);
-  }
+  LandFinished();  // those without weights
   const int threads = std::clamp(options_.threads, 0, kPackThreadsMax);
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { PackJobs(); });
@@ -254,7 +256,16 @@ void WeightStore::Impl::FinishJob(const Job& job) {
     if (last_user && options_.release) options_.release(run.tensor->name);
   }
   const int segment = weight.decl.segment;
-  if (open_jobs_[segment].fetch_sub(1, std::memory_order_acq_rel) == 1) Land(segment, kLanded);
+  if (open_jobs_[segment].fetch_sub(1, std::memory_order_acq_rel) == 1) LandFinished();
+}
+
+// Segments land in order, so waiting for one is waiting for all before it.
+void WeightStore::Impl::LandFinished() {
+  const std::lock_guard lock(landing_);
+  while (landed_ < static_cast<int>(ready_.size()) &&
+         open_jobs_[landed_].load(std::memory_order_acquire) == 0) {
+    Land(landed_++, kLanded);
+  }
 }
 
 // The first state to arrive stays.

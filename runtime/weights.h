@@ -56,7 +56,8 @@ class WeightStore {
   WeightStore(const WeightStore&) = delete;
   WeightStore& operator=(const WeightStore&) = delete;
 
-  // The flag to wait on before reading weights of the segment (BoundLaunch::ready).
+  // The flag to wait on before reading weights of the segment (BoundLaunch::ready). Segments land
+  // in order: this one's flag covers all before it.
   const std::atomic<uint32_t>* ready(int segment) const;
 
   // Waits for every segment: OK, or Cancelled after Cancel. Any thread.
