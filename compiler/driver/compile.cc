@@ -108,7 +108,10 @@ bool LoadCached(const std::string& key, const CompileOptions& options, Compiled&
 
 void StoreCached(const std::string& key, const Json& components, const CompileOptions& options, Compiled& out) {
   Artifact artifact;
-  artifact.program_json = WriteJson(runtime::ToJson(*out.program));
+  // Timings are this run's, and the same inputs must give the same bytes.
+  runtime::Program program = *out.program;
+  for (runtime::KernelDecl& k : program.kernels) k.compile_s = 0;
+  artifact.program_json = WriteJson(runtime::ToJson(program));
   for (const auto& [symbol, bytes] : out.objects) artifact.objects.push_back({symbol, bytes});
   artifact.key_components = components;
   if (const absl::Status s = options.cache->Store(key, artifact); !s.ok()) out.cache_note = std::string(s.message());
