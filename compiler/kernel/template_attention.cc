@@ -68,21 +68,24 @@ class AttentionBuilder {
     head_ = b_.Load(kI64, items_, item, 8);
     Value first = b_.Load(kI64, items_, item, 16);
     Value count = b_.Load(kI64, items_, item, 24);
-    for (int q = 0; q < group_; ++q) EmitClear(RunningAt(q));
+    ForQueries(group_, [&](Value q) { EmitClear(RunningAt(q)); });
     b_.For(first, b_.Add(first, count), 1, [&](Value slot) {
-      for (int q = 0; q < group_; ++q) {
-        Value at = b_.AddImm(b_.MulImm(slot, AttentionSlotBytes(p_)), q * running_bytes_);
+      ForQueries(group_, [&](Value q) {
+        Value at = b_.Add(b_.MulImm(slot, AttentionSlotBytes(p_)), b_.MulImm(q, running_bytes_));
         EmitFold({partial_, at}, RunningAt(q));
-      }
+      });
     });
     EmitResult(1);
     return b_.Finish();
   }
 
  private:
-  Running RunningAt(int query) { return {b_.scratch(), b_.Int(running_ + query * running_bytes_)}; }
-  Running BlockAt(int query) { return {b_.scratch(), b_.Int(block_ + query * running_bytes_)}; }
+  Running RunningAt(Value query) { return {b_.scratch(), b_.AddImm(b_.MulImm(query, running_bytes_), running_)}; }
+  Running BlockAt(Value query) { return {b_.scratch(), b_.AddImm(b_.MulImm(query, running_bytes_), block_)}; }
   Value ScoresAt(int query) { return b_.Int(scores_ + int64_t{query} * kKeyBlock * 4); }
+  // Work per query that is not a hot loop stays a loop, which keeps the code small.
+  void ForQueries(int queries, const std::function<void(Value)>& body) { b_.For(b_.Int(0), b_.Int(queries), 1, body); }
+  Value RowOf(Value query) { return group_ == 1 ? query : b_.Div(query, b_.Int(group_)); }
   Type Vec() const { return F32x(lanes_); }
 
   void EmitClear(Running r) {
@@ -108,7 +111,7 @@ class AttentionBuilder {
 
   void EmitItem(int rows) {
     const int queries = rows * group_;
-    for (int q = 0; q < queries; ++q) EmitClear(RunningAt(q));
+    ForQueries(queries, [&](Value q) { EmitClear(RunningAt(q)); });
     // Without sinks, blocks before the first row's window hold nothing visible.
     Value visible_from = b_.Max(b_.Sub(b_.AddImm(position_, 1), window_), b_.Int(0));
     Value no_sinks = b_.Cmp(OpCode::kCmpEq, sinks_, b_.Int(0));
@@ -122,20 +125,19 @@ class AttentionBuilder {
       EmitScores(queries, base, padded);
       EmitSoftmax(rows, base, padded);
       EmitValues(queries, base, padded);
-      for (int q = 0; q < queries; ++q) EmitFold(BlockAt(q), RunningAt(q));
+      ForQueries(queries, [&](Value q) { EmitFold(BlockAt(q), RunningAt(q)); });
     });
     b_.If(b_.Cmp(OpCode::kCmpLt, slot_, b_.Int(0)), [&] { EmitResult(rows); });
     b_.If(b_.Cmp(OpCode::kCmpLe, b_.Int(0), slot_), [&] {
       Value to = b_.MulImm(slot_, AttentionSlotBytes(p_));
-      for (int q = 0; q < group_; ++q) {
-        for (int i = 0; i < 2; ++i) {
-          b_.Store(b_.Load(kF32, b_.scratch(), RunningAt(q).offset, i * 4), partial_, to, q * running_bytes_ + i * 4);
-        }
+      ForQueries(group_, [&](Value q) {
+        Running from = RunningAt(q);
+        Value at = b_.Add(to, b_.MulImm(q, running_bytes_));
+        for (int i = 0; i < 2; ++i) b_.Store(b_.Load(kF32, from.buf, from.offset, i * 4), partial_, at, i * 4);
         for (int c = 0; c < p_.head_dim; c += lanes_) {
-          b_.Store(b_.Load(Vec(), b_.scratch(), RunningAt(q).offset, 8 + c * 4), partial_, to,
-                   q * running_bytes_ + 8 + c * 4);
+          b_.Store(b_.Load(Vec(), from.buf, from.offset, 8 + c * 4), partial_, at, 8 + c * 4);
         }
-      }
+      });
     });
   }
 
@@ -207,9 +209,9 @@ class AttentionBuilder {
 
   // Scores become weights exp(s - max), 0 where masked; the block's max and sum are stored.
   void EmitSoftmax(int rows, Value base, Value keys) {
-    for (int q = 0; q < rows * group_; ++q) {
-      Value position = b_.AddImm(position_, q / group_);
-      Value scores = ScoresAt(q);
+    ForQueries(rows * group_, [&](Value q) {
+      Value position = b_.Add(position_, RowOf(q));
+      Value scores = b_.AddImm(b_.MulImm(q, kKeyBlock * 4), scores_);
       std::vector<Value> m = b_.For(b_.Int(0), keys, lanes_, {b_.Float(kMasked, Vec())}, [&](Value t, absl::Span<const Value> in) {
         Value at = b_.Add(scores, b_.MulImm(t, 4));
         Value s = b_.Select(Visible(b_.Add(base, t), position), b_.Load(Vec(), b_.scratch(), at), b_.Float(kMasked, Vec()));
@@ -226,9 +228,10 @@ class AttentionBuilder {
         b_.Store(e, b_.scratch(), at);
         return std::vector<Value>{b_.Add(in[0], e)};
       });
-      b_.Store(max, b_.scratch(), BlockAt(q).offset, 0);
-      b_.Store(b_.Reduce(OpCode::kReduceAdd, l[0]), b_.scratch(), BlockAt(q).offset, 4);
-    }
+      Running block = BlockAt(q);
+      b_.Store(max, block.buf, block.offset, 0);
+      b_.Store(b_.Reduce(OpCode::kReduceAdd, l[0]), block.buf, block.offset, 4);
+    });
   }
 
   void EmitValues(int queries, Value base, Value keys) {
@@ -265,7 +268,7 @@ class AttentionBuilder {
         });
         for (int q = 0; q < n; ++q) {
           for (int v = 0; v < vectors; ++v) {
-            b_.Store(acc[q * vectors + v], b_.scratch(), BlockAt(q0 + q).offset, 8 + (c + v * lanes_) * 4);
+            b_.Store(acc[q * vectors + v], b_.scratch(), b_.Int(block_ + (q0 + q) * running_bytes_), 8 + (c + v * lanes_) * 4);
           }
         }
       }
@@ -275,20 +278,20 @@ class AttentionBuilder {
   // Normalises the running sums and writes them as blocks of the rows' records.
   void EmitResult(int rows) {
     const int64_t k = int64_t{p_.n_head} * p_.head_dim;
-    for (int q = 0; q < rows * group_; ++q) {
+    ForQueries(rows * group_, [&](Value q) {
       Running r = RunningAt(q);
+      Value row = RowOf(q);
       Value inverse = b_.Splat(b_.Div(b_.Float(1), b_.Load(kF32, r.buf, r.offset, 4)), lanes_);
-      Value record = b_.MulImm(b_.AddImm(row_, q / group_), ActRowBytes(p_.out_act, k));
-      Value head = b_.AddImm(b_.MulImm(head_, group_), q % group_);
-      for (int c = 0; c < p_.head_dim; c += kBlockK) {
+      Value record = b_.MulImm(b_.Add(row_, row), ActRowBytes(p_.out_act, k));
+      Value head = b_.Add(b_.MulImm(head_, group_), b_.Sub(q, b_.MulImm(row, group_)));
+      b_.For(b_.Int(0), b_.Int(p_.head_dim / kBlockK), 1, [&](Value c) {
+        Value from = b_.Add(r.offset, b_.MulImm(c, kBlockK * 4));
         std::vector<Value> values;
-        for (int i = 0; i < kBlockK; i += lanes_) {
-          values.push_back(b_.Mul(b_.Load(Vec(), r.buf, r.offset, 8 + (c + i) * 4), inverse));
-        }
-        Value block = b_.AddImm(b_.MulImm(head, p_.head_dim / kBlockK), c / kBlockK);
+        for (int i = 0; i < kBlockK; i += lanes_) values.push_back(b_.Mul(b_.Load(Vec(), r.buf, from, 8 + i * 4), inverse));
+        Value block = b_.Add(b_.MulImm(head, p_.head_dim / kBlockK), c);
         EmitActBlock(b_, lanes_, k, p_.out_act, values, {out_, record}, block);
-      }
-    }
+      });
+    });
   }
 
   const AttentionParams& p_;

@@ -134,21 +134,21 @@ class LinearBuilder {
     });
   }
 
-  // The block's weight bytes as 8 vectors of 4 unsigned bytes: vector j holds k = 4j..4j+3.
-  std::vector<Value> UnsignedWeights(Value w, int half) {
+  // Calls use(j, vector) for the block's weights: vector j holds the unsigned bytes of k = 4j..4j+3. In
+  // load order, so that few vectors live at once; integer sums do not mind.
+  void ForUnsignedWeights(Value w, int half, const std::function<void(int j, Value q)>& use) {
     const Type t = S32x(lanes_);
-    std::vector<Value> q(8);
     if (p_.weights == WeightLayout::kQ8_0) {
-      for (int j = 0; j < 8; ++j) q[j] = b_.Load(t, w_, w, j * 64 + half * lanes_ * 4);
-      return q;
+      for (int j = 0; j < 8; ++j) use(j, b_.Load(t, w_, w, j * 64 + half * lanes_ * 4));
+      return;
     }
+    const Type words{Scalar::kU16, static_cast<uint16_t>(2 * lanes_)};
     Value mask = b_.Int(0x0f0f0f0f, t);
     for (int j = 0; j < 4; ++j) {
       Value packed = b_.Load(t, w_, w, j * 64 + half * lanes_ * 4);
-      q[j] = b_.And(packed, mask);
-      q[j + 4] = b_.And(b_.Bitcast(b_.Shr(b_.Bitcast(packed, {Scalar::kU16, static_cast<uint16_t>(2 * lanes_)}), 4), t), mask);
+      use(j, b_.And(packed, mask));
+      use(j + 4, b_.And(b_.Bitcast(b_.Shr(b_.Bitcast(packed, words), 4), t), mask));
     }
-    return q;
   }
 
   struct Scales {
@@ -168,27 +168,20 @@ class LinearBuilder {
   std::vector<Value> EmitIntBlock(int m, Value w, Value act_row, Value block, int half, std::vector<Value> acc) {
     const Type t = S32x(lanes_);
     const int byte_max = p_.weights == WeightLayout::kQ8_0 ? 255 : 15;
-    std::vector<Value> q = UnsignedWeights(w, half);
-    Scales s = BlockScales(w, half);
     Value a = b_.Add(act_row, b_.MulImm(block, kBlockK));
     Value a_scale = b_.Add(act_row, b_.MulImm(block, 4));
-    std::vector<Value> dot(m);
-    if (m == 1) {
-      // One row has one chain of eight dots; two chains hide their latency, and integers add exactly.
-      Value even = b_.Int(0, t), odd = b_.Int(0, t);
-      for (int j = 0; j < 8; j += 2) {
-        even = b_.Dot4(even, q[j], b_.LoadSplat(t, act_, a, 4 * j), byte_max);
-        odd = b_.Dot4(odd, q[j + 1], b_.LoadSplat(t, act_, a, 4 * j + 4), byte_max);
+    // One row would be one chain of eight dots; two chains hide their latency, and integers add exactly.
+    const int chains = m == 1 ? 2 : 1;
+    std::vector<Value> dot(m * chains, b_.Int(0, t));
+    int turn = 0;
+    ForUnsignedWeights(w, half, [&](int j, Value q) {
+      for (int r = 0; r < m; ++r) {
+        Value& sum = dot[m == 1 ? turn++ % 2 : r];
+        sum = b_.Dot4(sum, q, b_.LoadSplat(t, act_, a, r * act_stride_ + 4 * j), byte_max);
       }
-      dot[0] = b_.Add(even, odd);
-    } else {
-      for (int r = 0; r < m; ++r) dot[r] = b_.Int(0, t);
-      for (int j = 0; j < 8; ++j) {
-        for (int r = 0; r < m; ++r) {
-          dot[r] = b_.Dot4(dot[r], q[j], b_.LoadSplat(t, act_, a, r * act_stride_ + 4 * j), byte_max);
-        }
-      }
-    }
+    });
+    if (m == 1) dot[0] = b_.Add(dot[0], dot[1]);
+    Scales s = BlockScales(w, half);
     const int64_t d_at = p_.k, s_at = p_.k + p_.k / kBlockK * 4;
     for (int r = 0; r < m; ++r) {
       Value da = b_.LoadSplat(F32x(lanes_), act_, a_scale, r * act_stride_ + d_at);
