@@ -8,7 +8,6 @@ find_package(GTest REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 add_library(cuvil_flags INTERFACE)
@@ -45,6 +44,16 @@ function(cuvil_binary name)
   target_link_libraries(${name} PRIVATE cuvil_flags ${CUVIL_ABSL} ${ARG_DEPS})
 endfunction()
 
+# Target tests_<label> builds the tests with that label, so that a sanitizer run need not build the rest.
+function(cuvil_label_targets name)
+  foreach(label IN LISTS ARGN)
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
+endfunction()
+
 # cuvil_test(name SOURCES x_test.cc DEPS ... LABELS unit [TIMEOUT seconds] [ENVIRONMENT K=V ...])
 # One GoogleTest binary, registered as one CTest test.
 function(cuvil_test name)
@@ -61,6 +70,7 @@ function(cuvil_test name)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
                        ENVIRONMENT "CUVIL_SOURCE_DIR=${CMAKE_SOURCE_DIR};${ARG_ENVIRONMENT}")
+  cuvil_label_targets(${name} ${ARG_LABELS})
 endfunction()
 
 # cuvil_script_test(name COMMAND python3 x.py ... LABELS tidy): a test that is a program.
@@ -92,6 +102,7 @@ function(cuvil_fuzz name)
              WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
                          ENVIRONMENT "CUVIL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+    cuvil_label_targets(${name} ${ARG_LABELS})
   endif()
   target_link_libraries(${name} PRIVATE cuvil_flags ${CUVIL_ABSL} ${ARG_DEPS})
 endfunction()
