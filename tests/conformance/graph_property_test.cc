@@ -22,7 +22,7 @@ namespace cuvil::conformance {
 namespace {
 
 // Seeds of a CI run: about 40 s on a slow core, most of it in LLVM.
-constexpr int64_t kSeeds = 40;
+constexpr int64_t kSeeds = 60;
 
 // |got - want| <= relative * |want| + absolute.
 struct Tolerance {
@@ -209,6 +209,30 @@ class Comparison {
 double Seconds(const char* variable) {
   const char* text = std::getenv(variable);
   return text == nullptr ? 0 : std::strtod(text, nullptr);
+}
+
+template <typename T>
+Bytes BytesOf(T v) {
+  Bytes b(sizeof(v));
+  std::memcpy(b.data(), &v, sizeof(v));
+  return b;
+}
+
+TEST(GraphProperty, ComparisonSeesDifferences) {
+  const auto differs = [](DType d, auto got, auto want) {
+    return !Difference(d, BytesOf(got), BytesOf(want), false).empty();
+  };
+  EXPECT_FALSE(differs(DType::kF32, 1.0f, 1.0000001f));
+  EXPECT_TRUE(differs(DType::kF32, 1.0f, 1.00001f));
+  EXPECT_TRUE(differs(DType::kF32, NAN, 1.0f));
+  EXPECT_TRUE(differs(DType::kF32, 1.0f, NAN));
+  EXPECT_FALSE(differs(DType::kF32, NAN, NAN));
+  EXPECT_TRUE(differs(DType::kF32, INFINITY, -INFINITY));
+  EXPECT_TRUE(differs(DType::kF32, INFINITY, 1.0f));
+  EXPECT_TRUE(differs(DType::kF64, 1.0, 1.0 + 1e-10));
+  EXPECT_TRUE(differs(DType::kF16, F32ToF16(1.0f), F32ToF16(1.01f)));
+  EXPECT_TRUE(differs(DType::kI32, 1, 2));
+  EXPECT_TRUE(differs(DType::kBool, uint8_t{1}, uint8_t{0}));
 }
 
 TEST(GraphProperty, EveryOpAndTypeMatchesTheInterpreter) {
