@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "compiler/lower/packed.h"
+
 namespace cuvil::lower {
 
 using ir::Node;
@@ -31,7 +33,7 @@ Point ExprBuilder::Broadcast(ValueId operand, const Point& at) const {
 absl::StatusOr<ExprPtr> ExprBuilder::Load(ValueId value, const Point& at) {
   const ir::TensorType& type = g_.tensor_type(value);
   const DType d = type.dtype;
-  if (IsBlock(d) && d != DType::kQ4_0 && d != DType::kQ4_1 && d != DType::kQ8_0) {
+  if (IsBlock(d) && !CanDecode(d)) {
     return absl::UnimplementedError(absl::StrCat("cannot read ", Sv(Info(d).name),
                                                  " in a compiled graph; dequantise it at load"));
   }

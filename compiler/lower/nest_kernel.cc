@@ -6,6 +6,7 @@
 
 #include "compiler/kernel/verify.h"
 #include "compiler/lower/nest.h"
+#include "compiler/lower/packed.h"
 
 namespace cuvil::lower {
 namespace {
@@ -449,30 +450,7 @@ class NestWriter {
     const Address a = AddressOf(e, lanes);
     Value element = b_.Splat(a.base, lanes);
     if (lanes > 1) element = b_.Add(element, a.steps.valid() ? a.steps : b_.Iota(Wide(lanes)));
-    Value block = b_.Shr(element, 5);
-    Value in_block = b_.And(element, b_.Int(31, Wide(lanes)));
-    const int bytes = Info(e.dtype).bytes;
-    const kernel::Buf buf = buffers_[e.buffer];
-    Value zero = b_.Int(0);
-    const auto half = [&](int64_t at) {
-      Value index = b_.MulImm(block, bytes / 2);
-      return b_.Cvt(b_.Gather({Scalar::kF16, n}, buf, zero, index, at), Scalar::kF32);
-    };
-    Value d = half(0);
-    Value start = b_.MulImm(block, bytes);
-    if (e.dtype == DType::kQ8_0) {
-      Value q = b_.Gather({Scalar::kS8, n}, buf, zero, b_.Add(start, in_block), 2);
-      return b_.Mul(d, b_.Cvt(b_.Cvt(q, Scalar::kS32), Scalar::kF32));
-    }
-    const bool has_min = e.dtype == DType::kQ4_1;
-    Value nibble = b_.Add(start, b_.And(in_block, b_.Int(15, Wide(lanes))));
-    Value byte =
-        b_.Cvt(b_.Gather({Scalar::kU8, n}, buf, zero, nibble, has_min ? 4 : 2), Scalar::kS32);
-    Value high = b_.Cmp(OpCode::kCmpLe, b_.Int(16, Wide(lanes)), in_block);
-    Value q = b_.Select(high, b_.Shr(byte, 4), b_.And(byte, b_.Int(15, b_.type(byte))));
-    if (!has_min) q = b_.Sub(q, b_.Int(8, b_.type(q)));
-    Value x = b_.Mul(d, b_.Cvt(q, Scalar::kF32));
-    return has_min ? b_.Add(x, half(2)) : x;
+    return DecodePacked(b_, e.dtype, buffers_[e.buffer], element);
   }
 
   void WriteStore(const Store& s, int lanes) {

@@ -4,6 +4,9 @@
 //
 // CUVIL_PROPERTY_SECONDS: keep trying new seeds for so long (CI: a fixed number of seeds).
 // CUVIL_PROPERTY_SEED: the first seed.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -116,27 +119,44 @@ std::vector<emit::Target> TargetsHere() {
 // The oracle process, as a stream of records.
 class Oracle {
  public:
-  explicit Oracle(const std::string& arguments) {
+  explicit Oracle(std::vector<std::string> arguments) {
     char self[PATH_MAX] = {};
     const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    const std::string path(self, n > 0 ? n : 0);
-    const std::string command = path.substr(0, path.rfind('/')) + "/graph_oracle " + arguments;
-    pipe_ = popen(command.c_str(), "r");
+    std::string path(self, n > 0 ? n : 0);
+    path = path.substr(0, path.rfind('/')) + "/graph_oracle";
+    arguments.insert(arguments.begin(), path);
+    std::vector<char*> argv;
+    for (std::string& a : arguments) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    if (posix_spawn(&process_, path.c_str(), &actions, nullptr, argv.data(), environ) != 0)
+      process_ = -1;
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    stream_ = fdopen(ends[0], "rb");
   }
   // Stopping early ends the oracle with SIGPIPE, which is fine.
-  ~Oracle() {
-    if (pipe_ != nullptr) pclose(pipe_);
+  ~Oracle() { Succeeded(); }
+  std::optional<GraphRecord> Next() {
+    return stream_ == nullptr ? std::nullopt : ReadRecord(stream_);
   }
-  std::optional<GraphRecord> Next() { return pipe_ == nullptr ? std::nullopt : ReadRecord(pipe_); }
   // After the last record: whether the oracle finished without an error.
   bool Succeeded() {
-    const int status = pipe_ == nullptr ? -1 : pclose(pipe_);
-    pipe_ = nullptr;
+    if (stream_ != nullptr) std::fclose(stream_);
+    stream_ = nullptr;
+    int status = -1;
+    if (process_ > 0) waitpid(process_, &status, 0);
+    process_ = -1;
     return status == 0;
   }
 
  private:
-  std::FILE* pipe_ = nullptr;
+  pid_t process_ = -1;
+  std::FILE* stream_ = nullptr;
 };
 
 // Compiles each new graph once per target and compares every record with it.
@@ -238,7 +258,7 @@ TEST(GraphProperty, ComparisonSeesDifferences) {
 TEST(GraphProperty, EveryOpAndTypeMatchesTheInterpreter) {
   Comparison comparison(/*chain=*/false);
   ASSERT_GT(comparison.targets(), 0u) << "this machine runs none of the targets";
-  Oracle oracle("ops");
+  Oracle oracle({"ops"});
   while (const std::optional<GraphRecord> record = oracle.Next()) comparison.Check(*record);
   EXPECT_TRUE(oracle.Succeeded());
   EXPECT_GE(comparison.graphs(), 80);
@@ -255,7 +275,7 @@ TEST(GraphProperty, RandomGraphsMatchTheInterpreter) {
   };
   const int64_t first = static_cast<int64_t>(Seconds("CUVIL_PROPERTY_SEED"));
   const int64_t count = limit > 0 ? int64_t{1} << 40 : kSeeds;
-  Oracle oracle(absl::StrCat("random ", first, " ", count));
+  Oracle oracle({"random", absl::StrCat(first), absl::StrCat(count)});
   while (const std::optional<GraphRecord> record = oracle.Next()) {
     comparison.Check(*record);
     if ((limit > 0 && elapsed() > limit) || HasFatalFailure()) break;
