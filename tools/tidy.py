@@ -189,8 +189,20 @@ def nearest_list(repo: Repo, path: str) -> str | None:
 
 
 def named_in(repo: Repo, path: str, lists: list[str]) -> bool:
-    name = re.escape(PurePosixPath(path).name)
-    return any(re.search(rf"(?<![\w.]){name}\b", repo.text(p)) for p in lists)
+    """Whether a list has the file's name, or its stem beside a pattern such as ${name}_test.py."""
+    name = PurePosixPath(path).name
+    suffix = re.search(r"_[a-z]+\.[a-z]+$", name)
+    for text in map(repo.text, lists):
+        if re.search(rf"(?<![\w.]){re.escape(name)}\b", text):
+            return True
+        stem = re.escape(name[: suffix.start()]) if suffix else ""
+        if (
+            suffix
+            and "}" + suffix.group(0) in text
+            and re.search(rf"(?<![\w.]){stem}(?![\w.])", text)
+        ):
+            return True
+    return False
 
 
 @rule

@@ -69,6 +69,13 @@ class Registration(unittest.TestCase):
                     findings("test-registered", {**other, f"base/{name}": ""}), [f"base/{name}:1"]
                 )
 
+    def test_registered_by_a_loop(self) -> None:
+        lists = {
+            "base/CMakeLists.txt": "foreach(n IN ITEMS a b)\n  test(${n}_test.py)\nendforeach()"
+        }
+        files = {**lists, "base/a_test.py": "", "base/c_test.py": ""}
+        self.assertEqual(findings("test-registered", files), ["base/c_test.py:1"])
+
     def test_unlisted_sources(self) -> None:
         files = {
             "base/CMakeLists.txt": "x(SOURCES sub/a.cc)",
