@@ -26,10 +26,10 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(F32ToF16(1.0f), 0x3c00);
   EXPECT_EQ(F32ToF16(65504.0f), 0x7bff);
   EXPECT_EQ(F32ToF16(65520.0f), 0x7c00);
-  EXPECT_EQ(F32ToF16(1.0f + 0x1p-11f), 0x3c00);        // tie to even
-  EXPECT_EQ(F32ToF16(1.0f + 3 * 0x1p-11f), 0x3c02);    // tie to even, upward
-  EXPECT_EQ(F32ToF16(0x1p-24f), 0x0001);               // smallest subnormal
-  EXPECT_EQ(F32ToF16(0x1p-25f), 0x0000);               // tie to zero
+  EXPECT_EQ(F32ToF16(1.0f + 0x1p-11f), 0x3c00);      // tie to even
+  EXPECT_EQ(F32ToF16(1.0f + 3 * 0x1p-11f), 0x3c02);  // tie to even, upward
+  EXPECT_EQ(F32ToF16(0x1p-24f), 0x0001);             // smallest subnormal
+  EXPECT_EQ(F32ToF16(0x1p-25f), 0x0000);             // tie to zero
   EXPECT_EQ(F32ToBf16(1.0f + 0x1p-8f), 0x3f80);
 }
 

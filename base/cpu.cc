@@ -60,7 +60,8 @@ CpuFeatures Detect() {
   const bool os_avx512 = (xcr0 & 0xe6) == 0xe6;
   const bool fma = l1.c & (1u << 12), f16c = l1.c & (1u << 29);
   f.avx2 = os_avx && fma && f16c && (l7.b & (1u << 5));
-  const bool f512 = l7.b & (1u << 16), dq = l7.b & (1u << 17), bw = l7.b & (1u << 30), vl = l7.b & (1u << 31);
+  const bool f512 = l7.b & (1u << 16), dq = l7.b & (1u << 17), bw = l7.b & (1u << 30),
+             vl = l7.b & (1u << 31);
   f.avx512 = f.avx2 && os_avx512 && f512 && dq && bw && vl;
   f.avx512vnni = f.avx512 && (l7.c & (1u << 11));
   f.avx512bf16 = f.avx512 && (l71.a & (1u << 5));
@@ -82,8 +83,10 @@ double CgroupCores() {
   std::ifstream v2("/sys/fs/cgroup/cpu.max");
   std::string quota;
   double period = 0;
-  if (v2 >> quota >> period && quota != "max" && period > 0) return std::atof(quota.c_str()) / period;
-  std::ifstream q1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), p1("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  if (v2 >> quota >> period && quota != "max" && period > 0)
+    return std::atof(quota.c_str()) / period;
+  std::ifstream q1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+      p1("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
   double quota1 = 0;
   if (q1 >> quota1 && p1 >> period && quota1 > 0 && period > 0) return quota1 / period;
   return 1e9;

@@ -1,6 +1,7 @@
 // Element types shared by every floor: plain scalars and GGML-style block types, in which `block`
 // consecutive elements of a row share `bytes` bytes. Block types are first-class: a weight stays
-// packed until a kernel reads it. Layouts: the public GGUF/ggml definitions, decoded in base/blocks.h.
+// packed until a kernel reads it. Layouts: the public GGUF/ggml definitions, decoded in
+// base/blocks.h.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,30 @@
 namespace cuvil {
 
 enum class DType : uint8_t {
-  kBool, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64,
-  kF16, kBf16, kF32, kF64,
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq4Nl,
+  kBool,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kF16,
+  kBf16,
+  kF32,
+  kF64,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq4Nl,
 };
 
 struct DTypeInfo {

@@ -39,16 +39,18 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
   }
   if (!S_ISREG(info.st_mode)) {
     close(fd);
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", path, "' is ", S_ISDIR(info.st_mode) ? "a directory" : "not a regular file",
-                     "; give the path of a model file"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", path, "' is ", S_ISDIR(info.st_mode) ? "a directory" : "not a regular file",
+        "; give the path of a model file"));
   }
   if (info.st_size == 0) {
     close(fd);
-    return absl::InvalidArgumentError(absl::StrCat("'", path, "' is empty (0 bytes); fetch it again"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", path, "' is empty (0 bytes); fetch it again"));
   }
   void* data = mmap(nullptr, info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-  const absl::Status failed = data == MAP_FAILED ? ErrnoStatus("cannot map", path) : absl::OkStatus();
+  const absl::Status failed =
+      data == MAP_FAILED ? ErrnoStatus("cannot map", path) : absl::OkStatus();
   close(fd);
   RETURN_IF_ERROR(failed);
   std::shared_ptr<MappedFile> file(new MappedFile());

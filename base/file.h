@@ -15,7 +15,8 @@ namespace cuvil {
 // A read-only private map of a regular file. Immutable after Open; any thread may read.
 class MappedFile {
  public:
-  // Fails with InvalidArgument for a directory, a device or an empty file, NotFound for a missing one.
+  // Fails with InvalidArgument for a directory, a device or an empty file, NotFound for a missing
+  // one.
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

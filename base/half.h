@@ -1,4 +1,5 @@
-// IEEE binary16 and bfloat16 as 16-bit patterns, converted in software so that every machine agrees.
+// IEEE binary16 and bfloat16 as 16-bit patterns, converted in software so that every machine
+// agrees.
 #pragma once
 
 #include <bit>

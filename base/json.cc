@@ -59,7 +59,8 @@ bool TooDeep(std::string_view text) {
 
 absl::StatusOr<Json> ParseJson(std::string_view text) {
   if (TooDeep(text)) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON is nested deeper than ", kJsonDepthMax, " levels"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("JSON is nested deeper than ", kJsonDepthMax, " levels"));
   }
   Guard guard;
   try {

@@ -1,6 +1,6 @@
-// Status helpers over absl::Status. Three kinds of failure, three answers: the caller or the world is
-// wrong -> a Status with one sentence (what, value, fix); our own bug -> CUVIL_CHECK, which prints and
-// stops; a check too slow for release -> CUVIL_DCHECK.
+// Status helpers over absl::Status. Three kinds of failure, three answers: the caller or the world
+// is wrong -> a Status with one sentence (what, value, fix); our own bug -> CUVIL_CHECK, which
+// prints and stops; a check too slow for release -> CUVIL_DCHECK.
 #pragma once
 
 #include <cstdio>
@@ -24,8 +24,8 @@ inline std::string_view Sv(absl::string_view s) { return std::string_view(s.data
 }  // namespace cuvil
 
 // Returns the error upward.
-#define RETURN_IF_ERROR(expr)                            \
-  do {                                                   \
+#define RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                  \
     if (absl::Status cuvil_status_ = (expr); !cuvil_status_.ok()) return cuvil_status_; \
   } while (false)
 
@@ -33,20 +33,21 @@ inline std::string_view Sv(absl::string_view s) { return std::string_view(s.data
 #define CUVIL_CONCAT(a, b) CUVIL_CONCAT_INNER(a, b)
 
 // ASSIGN_OR_RETURN(auto x, F()): names the value or returns the error upward.
-#define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_IMPL(CUVIL_CONCAT(cuvil_or_, __LINE__), lhs, expr)
-#define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr)  \
-  auto tmp = (expr);                           \
+#define ASSIGN_OR_RETURN(lhs, expr) \
+  ASSIGN_OR_RETURN_IMPL(CUVIL_CONCAT(cuvil_or_, __LINE__), lhs, expr)
+#define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr)    \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = *std::move(tmp)
 
 // Stops the process: only for states that mean a bug of ours, never for input from outside.
-#define CUVIL_CHECK(cond, why)                                                              \
-  do {                                                                                      \
-    if (!(cond)) {                                                                          \
-      std::fprintf(stderr, "%s:%d: check failed: %s (%s)\n", __FILE__, __LINE__, #cond,     \
-                   std::string(why).c_str());                                               \
-      std::abort();                                                                         \
-    }                                                                                       \
+#define CUVIL_CHECK(cond, why)                                                          \
+  do {                                                                                  \
+    if (!(cond)) {                                                                      \
+      std::fprintf(stderr, "%s:%d: check failed: %s (%s)\n", __FILE__, __LINE__, #cond, \
+                   std::string(why).c_str());                                           \
+      std::abort();                                                                     \
+    }                                                                                   \
   } while (false)
 
 #ifdef CUVIL_DCHECK

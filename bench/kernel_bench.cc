@@ -1,5 +1,6 @@
-// The gate for generated code: each hot loop as emitted by the compiler against the same loop written
-// with intrinsics, in one process, interleaved, medians. Prints a table; needs AVX-512 VNNI.
+// The gate for generated code: each hot loop as emitted by the compiler against the same loop
+// written with intrinsics, in one process, interleaved, medians. Prints a table; needs AVX-512
+// VNNI.
 //   kernel_bench [pairs]
 #include <immintrin.h>
 
@@ -31,13 +32,15 @@ double Now() {
 
 // The peer: same layout, same arithmetic, M rows against one strip of Q4_1.
 template <int M>
-void PeerStrip(const uint8_t* w, const uint8_t* act, int64_t stride, float* out, int64_t out_stride, int64_t ahead) {
+void PeerStrip(const uint8_t* w, const uint8_t* act, int64_t stride, float* out, int64_t out_stride,
+               int64_t ahead) {
   __m512 acc[M];
   for (int m = 0; m < M; ++m) acc[m] = _mm512_setzero_ps();
   const __m512i mask = _mm512_set1_epi8(15);
   for (int64_t block = 0; block < kK / 32; ++block, w += 320) {
     if (M <= 4) {
-      for (int line = 0; line < 320; line += 64) _mm_prefetch(reinterpret_cast<const char*>(w + ahead + line), _MM_HINT_T0);
+      for (int line = 0; line < 320; line += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(w + ahead + line), _MM_HINT_T0);
     }
     __m512i q[8];
     for (int j = 0; j < 4; ++j) {
@@ -46,7 +49,8 @@ void PeerStrip(const uint8_t* w, const uint8_t* act, int64_t stride, float* out,
       q[j + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), mask);
     }
     const __m512 d = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 256)));
-    const __m512 min = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 288)));
+    const __m512 min =
+        _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 288)));
     const uint8_t* a = act + block * 32;
     const uint8_t* scales = act + kK + block * 4;
     __m512i dot[M];
@@ -72,12 +76,14 @@ void PeerStrip(const uint8_t* w, const uint8_t* act, int64_t stride, float* out,
 #pragma clang loop unroll(full)
       for (int j = 0; j < 8; ++j) {
 #pragma clang loop unroll(full)
-        for (int m = 0; m < M; ++m) dot[m] = _mm512_dpbusd_epi32(dot[m], q[j], broadcast(a + m * stride + 4 * j));
+        for (int m = 0; m < M; ++m)
+          dot[m] = _mm512_dpbusd_epi32(dot[m], q[j], broadcast(a + m * stride + 4 * j));
       }
     }
 #pragma clang loop unroll(full)
     for (int m = 0; m < M; ++m) {
-      acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[m]), _mm512_mul_ps(d, broadcast_f(scales + m * stride)), acc[m]);
+      acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[m]),
+                               _mm512_mul_ps(d, broadcast_f(scales + m * stride)), acc[m]);
       acc[m] = _mm512_fmadd_ps(min, broadcast_f(scales + m * stride + kK / 8), acc[m]);
     }
   }
@@ -136,7 +142,8 @@ int Run(int pairs, int tiles, const char* label) {
 
   const int64_t tile_bytes = kStrips * WeightStripBytes(p.weights, kK);
   const int64_t stride = ActRowBytes(p.act, kK);
-  auto* w = static_cast<uint8_t*>(std::aligned_alloc(4096, (tiles * tile_bytes + 8192 + 4095) / 4096 * 4096));
+  auto* w = static_cast<uint8_t*>(
+      std::aligned_alloc(4096, (tiles * tile_bytes + 8192 + 4095) / 4096 * 4096));
   std::mt19937 rng(1);
   for (int64_t i = 0; i < tiles * tile_bytes; i += 320) {
     for (int j = 0; j < 256; j += 4) {
@@ -170,16 +177,19 @@ int Run(int pairs, int tiles, const char* label) {
   auto peer = [&] {
     for (int t = 0; t < tiles; ++t) {
       for (int s = 0; s < kStrips; ++s) {
-        PeerStrip<M>(w + t * tile_bytes + s * tile_bytes / kStrips, act.data(), stride, peer_out.data() + s * 16, kStrips * 16, 4096);
+        PeerStrip<M>(w + t * tile_bytes + s * tile_bytes / kStrips, act.data(), stride,
+                     peer_out.data() + s * 16, kStrips * 16, 4096);
       }
     }
   };
   const Timing t = Compare(pairs, ours, peer);
   const bool equal = std::memcmp(out.data(), peer_out.data(), out.size() * 4) == 0;
   const double bytes = double(tiles) * tile_bytes, macs = double(tiles) * kStrips * 16 * kK * M;
-  std::printf("%-26s %8.2f GB/s %8.1f GMAC/s  peer %8.2f GB/s  ratio %.3f  compile %5.1f ms  code %6zu B  bits %s\n", label,
-              bytes / t.ours * 1e-9, macs / t.ours * 1e-9, bytes / t.peer * 1e-9, t.ratio, emitted->seconds * 1e3,
-              emitted->object.size(), equal ? "equal" : "DIFFER");
+  std::printf(
+      "%-26s %8.2f GB/s %8.1f GMAC/s  peer %8.2f GB/s  ratio %.3f  compile %5.1f ms  code %6zu B  "
+      "bits %s\n",
+      label, bytes / t.ours * 1e-9, macs / t.ours * 1e-9, bytes / t.peer * 1e-9, t.ratio,
+      emitted->seconds * 1e3, emitted->object.size(), equal ? "equal" : "DIFFER");
   std::free(w);
   std::free(scratch);
   return equal ? 0 : 1;

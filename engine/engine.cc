@@ -20,10 +20,11 @@ using runtime::Region;
 enum Header { kRows, kOuts, kItems, kMerges, kPrefetch, kHeaderCount };
 
 absl::StatusOr<uint8_t*> Reserve(size_t bytes, bool huge, std::string_view what) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot reserve ", bytes, " bytes for ", Sv(what), "; free memory or lower the context"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cannot reserve ", bytes, " bytes for ", Sv(what), "; free memory or lower the context"));
   }
   if (huge) madvise(p, bytes, MADV_HUGEPAGE);
   return static_cast<uint8_t*>(p);
@@ -47,7 +48,8 @@ Engine::~Engine() {
   if (kv_ != nullptr) munmap(kv_, kv_bytes_);
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> model, const EngineOptions& options) {
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> model,
+                                                       const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(model)));
   RETURN_IF_ERROR(engine->Allocate(options));
   return engine;
@@ -63,7 +65,8 @@ absl::Status Engine::Allocate(const EngineOptions& options) {
   page_count_ = CeilDiv<int64_t>(tokens, page_tokens_) + options.sequences_max;
   int64_t kv_bytes = 0;
   if (!CheckedMul<int64_t>(page_count_, state.page_bytes, &kv_bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("a key/value pool of ", tokens, " tokens is too large"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a key/value pool of ", tokens, " tokens is too large"));
   }
   kv_bytes_ = kv_bytes;
   ASSIGN_OR_RETURN(kv_, Reserve(kv_bytes_, false, "keys and values"));
@@ -74,7 +77,9 @@ absl::Status Engine::Allocate(const EngineOptions& options) {
   for (const runtime::KernelDecl& k : p.kernels) scratch = std::max(scratch, k.scratch_bytes);
   arena_bytes_ = arena;
   ASSIGN_OR_RETURN(arena_, Reserve(arena_bytes_, true, "activations"));
-  ASSIGN_OR_RETURN(executor_, runtime::Executor::Create({.workers = model_->threads(), .scratch_bytes = scratch, .pin = options.pin}));
+  ASSIGN_OR_RETURN(
+      executor_, runtime::Executor::Create(
+                     {.workers = model_->threads(), .scratch_bytes = scratch, .pin = options.pin}));
   logit_stride_ = AlignUp<int64_t>(vocab_size(), 64);
 
   const int64_t rows = rows_max();
@@ -90,7 +95,8 @@ absl::Status Engine::Allocate(const EngineOptions& options) {
   in_->out_rows.resize(rows);
   for (const runtime::RopeDecl& rope : p.ropes) in_->ropes.emplace_back(rows * rope.dim * 2);
   auto bytes = [](auto& v) { return reinterpret_cast<uint8_t*>(v.data()); };
-  in_->pointers = {bytes(in_->ids), bytes(in_->row_kv), bytes(in_->tables), bytes(in_->items), bytes(in_->merge_items), bytes(in_->out_rows)};
+  in_->pointers = {bytes(in_->ids),   bytes(in_->row_kv),      bytes(in_->tables),
+                   bytes(in_->items), bytes(in_->merge_items), bytes(in_->out_rows)};
   for (std::vector<float>& rope : in_->ropes) in_->pointers.push_back(bytes(rope));
   CUVIL_CHECK(in_->pointers.size() == p.inputs.size(), "the engine fills every input of a step");
 
@@ -101,11 +107,21 @@ absl::Status Engine::Allocate(const EngineOptions& options) {
       b.fn = model_->code().Function(p.kernels[launch.kernel].symbol);
       for (const runtime::Arg& arg : launch.buffers) {
         switch (arg.region) {
-          case Region::kArena: b.buffers.push_back(arena_ + arg.offset); break;
-          case Region::kWeights: b.buffers.push_back(model_->weights().data(arg.index) + arg.offset); break;
-          case Region::kState: b.buffers.push_back(kv_ + arg.offset); break;
-          case Region::kInput: b.buffers.push_back(in_->pointers[arg.index] + arg.offset); break;
-          case Region::kOutput: b.buffers.push_back(nullptr); break;  // grows with the wanted rows
+          case Region::kArena:
+            b.buffers.push_back(arena_ + arg.offset);
+            break;
+          case Region::kWeights:
+            b.buffers.push_back(model_->weights().data(arg.index) + arg.offset);
+            break;
+          case Region::kState:
+            b.buffers.push_back(kv_ + arg.offset);
+            break;
+          case Region::kInput:
+            b.buffers.push_back(in_->pointers[arg.index] + arg.offset);
+            break;
+          case Region::kOutput:
+            b.buffers.push_back(nullptr);
+            break;  // grows with the wanted rows
         }
       }
       b.scalars.resize(launch.scalars.size());
@@ -125,7 +141,8 @@ absl::StatusOr<SequenceId> Engine::NewSequence() {
     sequences_[i].live = true;
     return SequenceId{static_cast<int32_t>(i)};
   }
-  return absl::ResourceExhaustedError(absl::StrCat("all ", sequences_.size(), " sequences are in use; free one first"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("all ", sequences_.size(), " sequences are in use; free one first"));
 }
 
 void Engine::Free(SequenceId id) {
@@ -150,26 +167,33 @@ absl::Status Engine::Check(absl::Span<const Chunk> chunks, int64_t* rows, int64_
   *rows = *outs = 0;
   std::vector<bool> seen(sequences_.size());
   for (const Chunk& c : chunks) {
-    CUVIL_CHECK(c.sequence.value >= 0 && c.sequence.value < static_cast<int>(sequences_.size()) && sequences_[c.sequence.value].live,
+    CUVIL_CHECK(c.sequence.value >= 0 && c.sequence.value < static_cast<int>(sequences_.size()) &&
+                    sequences_[c.sequence.value].live,
                 "steps take live sequences");
     CUVIL_CHECK(!seen[c.sequence.value], "a sequence has one chunk a step");
     seen[c.sequence.value] = true;
     const int64_t end = sequences_[c.sequence.value].length + static_cast<int64_t>(c.tokens.size());
-    if (c.tokens.empty()) return absl::InvalidArgumentError("a chunk has no tokens; give at least one");
+    if (c.tokens.empty())
+      return absl::InvalidArgumentError("a chunk has no tokens; give at least one");
     if (end > context_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the sequence would have ", end, " tokens and the context is ", context_, "; shorten it"));
+      return absl::InvalidArgumentError(absl::StrCat("the sequence would have ", end,
+                                                     " tokens and the context is ", context_,
+                                                     "; shorten it"));
     }
     for (const int32_t token : c.tokens) {
       if (token < 0 || token >= vocab_size()) {
-        return absl::InvalidArgumentError(absl::StrCat("token ", token, " is outside the vocabulary of ", vocab_size()));
+        return absl::InvalidArgumentError(
+            absl::StrCat("token ", token, " is outside the vocabulary of ", vocab_size()));
       }
     }
     *rows += static_cast<int64_t>(c.tokens.size());
-    *outs += c.want == Want::kAll ? static_cast<int64_t>(c.tokens.size()) : c.want == Want::kLast ? 1 : 0;
+    *outs += c.want == Want::kAll    ? static_cast<int64_t>(c.tokens.size())
+             : c.want == Want::kLast ? 1
+                                     : 0;
   }
   if (*rows == 0 || *rows > rows_max()) {
-    return absl::InvalidArgumentError(absl::StrCat("a step of ", *rows, " rows; it takes 1 to ", rows_max()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a step of ", *rows, " rows; it takes 1 to ", rows_max()));
   }
   return absl::OkStatus();
 }
@@ -178,15 +202,18 @@ absl::Status Engine::ReservePages(absl::Span<const Chunk> chunks) {
   int64_t needed = 0;
   for (const Chunk& c : chunks) {
     const Sequence& s = sequences_[c.sequence.value];
-    needed += CeilDiv<int64_t>(s.length + static_cast<int64_t>(c.tokens.size()), page_tokens_) - static_cast<int64_t>(s.pages.size());
+    needed += CeilDiv<int64_t>(s.length + static_cast<int64_t>(c.tokens.size()), page_tokens_) -
+              static_cast<int64_t>(s.pages.size());
   }
   if (needed > free_pages()) {
-    return absl::ResourceExhaustedError(absl::StrCat("the step needs ", needed, " pages of keys and values and ", free_pages(),
-                                                     " are free; end a sequence or raise the pool"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the step needs ", needed, " pages of keys and values and ", free_pages(),
+                     " are free; end a sequence or raise the pool"));
   }
   for (const Chunk& c : chunks) {
     Sequence& s = sequences_[c.sequence.value];
-    const size_t want = CeilDiv<int64_t>(s.length + static_cast<int64_t>(c.tokens.size()), page_tokens_);
+    const size_t want =
+        CeilDiv<int64_t>(s.length + static_cast<int64_t>(c.tokens.size()), page_tokens_);
     while (s.pages.size() < want) {
       s.pages.push_back(free_pages_.back());
       free_pages_.pop_back();
@@ -204,7 +231,8 @@ void Engine::FillRope(int64_t row, int64_t position) {
     float* sine = cosine + r.dim;
     for (int j = 0; j < r.dim / 2; ++j) {
       const double angle = static_cast<double>(position) * r.freqs[j];
-      const float c = static_cast<float>(std::cos(angle) * r.scale), s = static_cast<float>(std::sin(angle) * r.scale);
+      const float c = static_cast<float>(std::cos(angle) * r.scale),
+                  s = static_cast<float>(std::sin(angle) * r.scale);
       const int first = r.half ? j : 2 * j, second = r.half ? j + r.dim / 2 : 2 * j + 1;
       cosine[first] = cosine[second] = c;
       sine[first] = -s;
@@ -213,7 +241,8 @@ void Engine::FillRope(int64_t row, int64_t position) {
   }
 }
 
-void Engine::FillInputs(absl::Span<const Chunk> chunks, const runtime::Plan& plan, int64_t* header) {
+void Engine::FillInputs(absl::Span<const Chunk> chunks, const runtime::Plan& plan,
+                        int64_t* header) {
   const int64_t page_bytes = model_->program().states[0].page_bytes;
   const int64_t kv_heads = model_->config().n_head_kv;
   int64_t total_rows = 0;
@@ -233,7 +262,8 @@ void Engine::FillInputs(absl::Span<const Chunk> chunks, const runtime::Plan& pla
       in_->row_kv[(row + i) * 2] = s.pages[position / page_tokens_] * page_bytes;
       in_->row_kv[(row + i) * 2 + 1] = position % page_tokens_;
       FillRope(row + i, position);
-      if (c.want == Want::kAll || (c.want == Want::kLast && i == n - 1)) in_->out_rows[outs++] = static_cast<int32_t>(row + i);
+      if (c.want == Want::kAll || (c.want == Want::kLast && i == n - 1))
+        in_->out_rows[outs++] = static_cast<int32_t>(row + i);
     }
     for (int64_t i = 0; i < n;) {
       const int64_t block = n - i >= plan.row_block ? plan.row_block : 1;
@@ -241,7 +271,8 @@ void Engine::FillInputs(absl::Span<const Chunk> chunks, const runtime::Plan& pla
       const int64_t key_blocks = CeilDiv<int64_t>(position + block, kKeyBlock);
       // Cutting along the context pays when there are too few rows to occupy the workers. Each part
       // is one key block, so the merge folds exactly what one item would have folded.
-      const bool split = block == 1 && key_blocks > 1 && total_rows * kv_heads < 4 * executor_->workers() &&
+      const bool split = block == 1 && key_blocks > 1 &&
+                         total_rows * kv_heads < 4 * executor_->workers() &&
                          slots + kv_heads * key_blocks <= plan.partial_slots;
       for (int64_t h = 0; h < kv_heads; ++h) {
         if (!split) {
@@ -250,7 +281,8 @@ void Engine::FillInputs(absl::Span<const Chunk> chunks, const runtime::Plan& pla
         }
         const int64_t merge[] = {row + i, h, slots, key_blocks};
         std::copy(merge, merge + 4, in_->merge_items.begin() + merges++ * 4);
-        for (int64_t b = 0; b < key_blocks; ++b) add_item({row + i, 1, table_offset, position, h, b, b + 1, slots++});
+        for (int64_t b = 0; b < key_blocks; ++b)
+          add_item({row + i, 1, table_offset, position, h, b, b + 1, slots++});
       }
       i += block;
     }
@@ -273,12 +305,14 @@ absl::Status Engine::RunStep(absl::Span<const Chunk> chunks, std::vector<LaunchT
   const runtime::Plan& plan = p.plans[plan_index];
   int64_t header[kHeaderCount];
   FillInputs(chunks, plan, header);
-  if (static_cast<int64_t>(logits_.size()) < outs * logit_stride_) logits_.resize(outs * logit_stride_);
+  if (static_cast<int64_t>(logits_.size()) < outs * logit_stride_)
+    logits_.resize(outs * logit_stride_);
   std::vector<runtime::BoundLaunch>& launches = bound_[plan_index];
   for (size_t i = 0; i < launches.size(); ++i) {
     const runtime::Launch& launch = plan.launches[i];
     launches[i].tiles = launch.grid.Evaluate(header);
-    for (size_t j = 0; j < launch.scalars.size(); ++j) launches[i].scalars[j] = launch.scalars[j].Evaluate(header);
+    for (size_t j = 0; j < launch.scalars.size(); ++j)
+      launches[i].scalars[j] = launch.scalars[j].Evaluate(header);
     for (size_t j = 0; j < launch.buffers.size(); ++j) {
       if (launch.buffers[j].region != Region::kOutput) continue;
       launches[i].buffers[j] = reinterpret_cast<uint8_t*>(logits_.data());
@@ -292,27 +326,32 @@ absl::Status Engine::RunStep(absl::Span<const Chunk> chunks, std::vector<LaunchT
     executor_->RunTimed(launches, absl::MakeSpan(ns));
     times->clear();
     for (size_t i = 0; i < launches.size(); ++i) {
-      times->push_back({plan.launches[i].label, p.kernels[plan.launches[i].kernel].symbol, launches[i].tiles, ns[i]});
+      times->push_back({plan.launches[i].label, p.kernels[plan.launches[i].kernel].symbol,
+                        launches[i].tiles, ns[i]});
     }
   }
-  for (const Chunk& c : chunks) sequences_[c.sequence.value].length += static_cast<int64_t>(c.tokens.size());
+  for (const Chunk& c : chunks)
+    sequences_[c.sequence.value].length += static_cast<int64_t>(c.tokens.size());
   logit_rows_ = outs;
   return absl::OkStatus();
 }
 
 absl::Status Engine::Step(absl::Span<const Chunk> chunks) { return RunStep(chunks, nullptr); }
 
-absl::Status Engine::StepTimed(absl::Span<const Chunk> chunks, std::vector<LaunchTime>* times) { return RunStep(chunks, times); }
+absl::Status Engine::StepTimed(absl::Span<const Chunk> chunks, std::vector<LaunchTime>* times) {
+  return RunStep(chunks, times);
+}
 
 absl::Status Engine::Prefill(SequenceId sequence, absl::Span<const int32_t> tokens, int64_t chunk) {
   const int64_t step = chunk > 0 ? std::min(chunk, rows_max()) : rows_max();
   if (length(sequence) + static_cast<int64_t>(tokens.size()) > context_) {
-    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", tokens.size(), " tokens and the context is ", context_,
-                                                   "; shorten it"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the prompt has ", tokens.size(), " tokens and the context is ", context_, "; shorten it"));
   }
   for (size_t at = 0; at < tokens.size(); at += step) {
     const size_t n = std::min<size_t>(step, tokens.size() - at);
-    const Chunk c{sequence, tokens.subspan(at, n), at + n == tokens.size() ? Want::kLast : Want::kNone};
+    const Chunk c{sequence, tokens.subspan(at, n),
+                  at + n == tokens.size() ? Want::kLast : Want::kNone};
     RETURN_IF_ERROR(Step({&c, 1}));
   }
   return absl::OkStatus();
@@ -327,7 +366,8 @@ MemoryUse Engine::memory() const {
   MemoryUse m;
   m.weights = p.weights_bytes;
   m.kv = (page_count_ - free_pages()) * p.states[0].page_bytes;
-  m.workspace = static_cast<int64_t>(arena_bytes_) + executor_->workers() * executor_->scratch_bytes() +
+  m.workspace = static_cast<int64_t>(arena_bytes_) +
+                executor_->workers() * executor_->scratch_bytes() +
                 static_cast<int64_t>(logits_.size()) * 4;
   m.code = static_cast<int64_t>(model_->code().code_bytes());
   return m;

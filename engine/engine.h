@@ -1,6 +1,6 @@
-// Engine: steps of one model over any number of sequences. Owns the workers, the arena, the pages of
-// keys and values, and the step's input buffers; everything is allocated before the first step, and
-// nothing compiles during one.
+// Engine: steps of one model over any number of sequences. Owns the workers, the arena, the pages
+// of keys and values, and the step's input buffers; everything is allocated before the first step,
+// and nothing compiles during one.
 //
 // One owner thread at a time. Invariant: every page is free or in exactly one sequence.
 #pragma once
@@ -33,7 +33,7 @@ struct Chunk {
 };
 
 struct EngineOptions {
-  int64_t kv_tokens = 0;   // pool size in tokens; 0: one full context
+  int64_t kv_tokens = 0;  // pool size in tokens; 0: one full context
   int sequences_max = 64;
   bool pin = false;
 };
@@ -44,7 +44,8 @@ struct MemoryUse {
 
 class Engine {
  public:
-  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model, const EngineOptions& options = {});
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model,
+                                                        const EngineOptions& options = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -58,10 +59,12 @@ class Engine {
   // Runs one step. Errors leave every sequence as it was: too many rows, a token outside the
   // vocabulary, a full context, no free page.
   absl::Status Step(absl::Span<const Chunk> chunks);
-  // Feeds all tokens in steps of at most `chunk` rows (0: the largest); logits of the last row only.
+  // Feeds all tokens in steps of at most `chunk` rows (0: the largest); logits of the last row
+  // only.
   absl::Status Prefill(SequenceId sequence, absl::Span<const int32_t> tokens, int64_t chunk = 0);
 
-  // Logits of the last step: row i belongs to the i-th wanted row in chunk order. vocab_size() values.
+  // Logits of the last step: row i belongs to the i-th wanted row in chunk order. vocab_size()
+  // values.
   int64_t logit_rows() const { return logit_rows_; }
   absl::Span<const float> logits(int64_t row) const;
   float* mutable_logits(int64_t row) { return logits_.data() + row * logit_stride_; }

@@ -19,10 +19,10 @@ enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
 std::string_view FinishName(FinishReason reason);  // "stop", "length", "cancelled"
 
 struct Request {
-  std::vector<int32_t> prompt;       // at least one token
-  int64_t max_tokens = 512;          // clamped to the rest of the context
+  std::vector<int32_t> prompt;  // at least one token
+  int64_t max_tokens = 512;     // clamped to the rest of the context
   SamplingParams sampling;
-  std::vector<std::string> stop;     // stop strings; never part of the text
+  std::vector<std::string> stop;  // stop strings; never part of the text
   bool ignore_eos = false;
 };
 
@@ -35,11 +35,12 @@ struct Result {
   double first_token_at_s = 0;  // steady-clock time of the first token
 };
 
-// Runs to the end. `on_text` gets whole UTF-8 characters as they become certain; returning false, or
-// *cancel becoming true between steps, ends the answer as kCancelled with what there is. The prompt
-// must fit the context.
-absl::StatusOr<Result> Generate(Engine& engine, Sampler& sampler, const Request& request,
-                                const std::function<bool(const std::string& text)>& on_text = nullptr,
-                                const std::atomic<bool>* cancel = nullptr);
+// Runs to the end. `on_text` gets whole UTF-8 characters as they become certain; returning false,
+// or *cancel becoming true between steps, ends the answer as kCancelled with what there is. The
+// prompt must fit the context.
+absl::StatusOr<Result> Generate(
+    Engine& engine, Sampler& sampler, const Request& request,
+    const std::function<bool(const std::string& text)>& on_text = nullptr,
+    const std::atomic<bool>* cancel = nullptr);
 
 }  // namespace cuvil::engine

@@ -21,7 +21,9 @@ double Now() {
 runtime::TensorSource SourceOf(const gguf::File& file) {
   return [&file](std::string_view name) -> absl::StatusOr<runtime::TensorView> {
     const gguf::Tensor* t = file.FindTensor(name);
-    if (t == nullptr) return absl::NotFoundError(absl::StrCat("tensor '", Sv(name), "' is missing from '", file.name(), "'"));
+    if (t == nullptr)
+      return absl::NotFoundError(
+          absl::StrCat("tensor '", Sv(name), "' is missing from '", file.name(), "'"));
     if (t->rank == 1) return runtime::TensorView{t->dtype, t->data, 1, t->elements};
     return runtime::TensorView{t->dtype, t->data, t->dims[0], t->rows()};
   };
@@ -32,8 +34,10 @@ runtime::TensorSource SourceOf(const gguf::File& file) {
 std::string DefaultCacheDir(const std::string& flag) {
   if (!flag.empty()) return flag;
   if (const char* dir = std::getenv("CUVIL_CACHE_DIR"); dir != nullptr && *dir != 0) return dir;
-  if (const char* dir = std::getenv("XDG_CACHE_HOME"); dir != nullptr && *dir != 0) return absl::StrCat(dir, "/cuvil");
-  if (const char* dir = std::getenv("HOME"); dir != nullptr && *dir != 0) return absl::StrCat(dir, "/.cache/cuvil");
+  if (const char* dir = std::getenv("XDG_CACHE_HOME"); dir != nullptr && *dir != 0)
+    return absl::StrCat(dir, "/cuvil");
+  if (const char* dir = std::getenv("HOME"); dir != nullptr && *dir != 0)
+    return absl::StrCat(dir, "/.cache/cuvil");
   return "";
 }
 
@@ -43,7 +47,8 @@ absl::StatusOr<ir::Graph> StepGraphOf(const gguf::File& file, const gguf::ModelC
   return gguf::BuildGraph(config, tensors, {.rows_max = defaults.prefill_rows});
 }
 
-absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path, const LoadOptions& options) {
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path,
+                                                         const LoadOptions& options) {
   const double start = Now();
   std::shared_ptr<Model> m(new Model());
   m->path_ = path;
@@ -55,19 +60,25 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
   } else {
     ASSIGN_OR_RETURN(m->target_, emit::FindTarget(options.target));
     if (!emit::Runs(m->target_, features)) {
-      return absl::InvalidArgumentError(absl::StrCat("target ", options.target, " does not run on this CPU (", features.model,
-                                                     "); leave --target out to use the best it has"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("target ", options.target, " does not run on this CPU (", features.model,
+                       "); leave --target out to use the best it has"));
     }
   }
   ASSIGN_OR_RETURN(m->file_, gguf::File::Open(path));
   ASSIGN_OR_RETURN(m->config_, gguf::ReadConfig(*m->file_));
   ASSIGN_OR_RETURN(text::VocabSpec vocab, gguf::ReadVocab(*m->file_));
   // The tokenizer's tables take as long as the rest of opening: build them beside the compiler.
-  auto tokenizer = std::async(std::launch::async, [spec = std::move(vocab)]() mutable { return text::Tokenizer::Create(std::move(spec)); });
+  auto tokenizer = std::async(std::launch::async, [spec = std::move(vocab)]() mutable {
+    return text::Tokenizer::Create(std::move(spec));
+  });
   ASSIGN_OR_RETURN(const ir::Graph graph, StepGraphOf(*m->file_, m->config_));
   m->timing_.open_s = Now() - start;
 
-  driver::CompileOptions compile{.target = m->target_, .numerics = options.numerics, .threads = m->threads_, .keep_ir = options.keep_ir};
+  driver::CompileOptions compile{.target = m->target_,
+                                 .numerics = options.numerics,
+                                 .threads = m->threads_,
+                                 .keep_ir = options.keep_ir};
   std::unique_ptr<driver::ArtifactCache> cache;
   if (!options.cache_dir.empty()) {
     auto opened = driver::ArtifactCache::Open(options.cache_dir);
@@ -85,10 +96,13 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
   if (!m->compiled_.cache_note.empty()) m->timing_.cache_note = m->compiled_.cache_note;
   const gguf::File* file = m->file_.get();
   runtime::WeightOptions weights{.threads = m->threads_, .release = [file](std::string_view name) {
-    const gguf::Tensor* t = file->FindTensor(name);
-    if (t != nullptr && file->mapped() != nullptr) file->mapped()->Release(t->offset, t->data.size());
-  }};
-  ASSIGN_OR_RETURN(m->weights_, runtime::WeightStore::Start(*m->compiled_.program, SourceOf(*m->file_), std::move(weights)));
+                                   const gguf::Tensor* t = file->FindTensor(name);
+                                   if (t != nullptr && file->mapped() != nullptr)
+                                     file->mapped()->Release(t->offset, t->data.size());
+                                 }};
+  ASSIGN_OR_RETURN(
+      m->weights_,
+      runtime::WeightStore::Start(*m->compiled_.program, SourceOf(*m->file_), std::move(weights)));
   ASSIGN_OR_RETURN(m->tokenizer_, tokenizer.get());
   return std::shared_ptr<const Model>(std::move(m));
 }

@@ -1,6 +1,6 @@
 // A loaded model: the file, its configuration and tokenizer, the compiled program and the packed
-// weights. Loading overlaps: weights are packed in the background while kernels are compiled or read
-// from the cache, and a step may start as soon as the layers it reaches have landed.
+// weights. Loading overlaps: weights are packed in the background while kernels are compiled or
+// read from the cache, and a step may start as soon as the layers it reaches have landed.
 //
 // Immutable after Load; shared as shared_ptr<const Model>; any thread.
 #pragma once
@@ -20,10 +20,10 @@ namespace cuvil::engine {
 
 struct LoadOptions {
   plan::Numerics numerics = plan::Numerics::kFast;
-  std::string target;      // empty: the best this CPU has
-  int threads = 0;         // 0: UsableCores()
-  std::string cache_dir;   // empty: no artifact cache
-  bool keep_ir = false;    // keep kernel and LLVM IR for explain
+  std::string target;     // empty: the best this CPU has
+  int threads = 0;        // 0: UsableCores()
+  std::string cache_dir;  // empty: no artifact cache
+  bool keep_ir = false;   // keep kernel and LLVM IR for explain
 };
 
 struct LoadTiming {
@@ -36,7 +36,8 @@ struct LoadTiming {
 class Model {
  public:
   // Errors of the file, of an unsupported architecture or size, or of memory: one sentence each.
-  static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& path, const LoadOptions& options);
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& path,
+                                                           const LoadOptions& options);
 
   const std::string& path() const { return path_; }
   const gguf::ModelConfig& config() const { return config_; }

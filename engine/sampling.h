@@ -1,5 +1,5 @@
-// How a token is chosen from logits. Fields and their order of application: logit bias, repetition /
-// presence / frequency penalties over the tokens so far, temperature, top-k, min-p, top-p, draw.
+// How a token is chosen from logits. Fields and their order of application: logit bias, repetition
+// / presence / frequency penalties over the tokens so far, temperature, top-k, min-p, top-p, draw.
 // Random numbers are counter-based on (seed, output index), so batching cannot change a result.
 #pragma once
 
@@ -30,7 +30,7 @@ absl::Status CheckSampling(const SamplingParams& params, int64_t vocab_size);
 
 struct SampledToken {
   int32_t id = -1;
-  double logprob = 0;                            // of the model's distribution after bias and penalties, temperature 1
+  double logprob = 0;  // of the model's distribution after bias and penalties, temperature 1
   std::vector<std::pair<int32_t, double>> top;  // logprobs' alternatives, largest first
 };
 

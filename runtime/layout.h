@@ -1,10 +1,10 @@
-// Packed layouts that code and data agree on: weights in strips of 16 output rows, activations in row
-// records. The compiler emits kernels for them, the weights store packs files into them.
+// Packed layouts that code and data agree on: weights in strips of 16 output rows, activations in
+// row records. The compiler emits kernels for them, the weights store packs files into them.
 //
 //   layout   one strip (16 rows r) x 32 k                                      bytes
-//   q4_0/1   4 x [r][4 bytes]: dword j of row r = its packed bytes 4j..4j+3    256 + 16 f16 d (+ 16 f16 m)
-//   q8_0     8 x [r][4 bytes]: dword j = w[4j..4j+3] + 128 as u8               512 + 16 f16 d
-//   f32/f16/bf16  [k][r]                                                       32 * 16 * size
+//   q4_0/1   4 x [r][4 bytes]: dword j of row r = its packed bytes 4j..4j+3    256 + 16 f16 d (+ 16
+//   f16 m) q8_0     8 x [r][4 bytes]: dword j = w[4j..4j+3] + 128 as u8               512 + 16 f16
+//   d f32/f16/bf16  [k][r]                                                       32 * 16 * size
 // A packed matrix is its strips one after another, each k/32 blocks.
 //
 // Row records, kept at AlignUp(bytes, 64):
@@ -28,12 +28,17 @@ inline constexpr int kLayoutVersion = 1;
 
 constexpr int64_t WeightBlockBytes(WeightLayout layout) {
   switch (layout) {
-    case WeightLayout::kQ4_0: return 256 + 32;
-    case WeightLayout::kQ4_1: return 256 + 64;
-    case WeightLayout::kQ8_0: return 512 + 32;
-    case WeightLayout::kF32: return int64_t{kBlockK} * kStripRows * 4;
+    case WeightLayout::kQ4_0:
+      return 256 + 32;
+    case WeightLayout::kQ4_1:
+      return 256 + 64;
+    case WeightLayout::kQ8_0:
+      return 512 + 32;
+    case WeightLayout::kF32:
+      return int64_t{kBlockK} * kStripRows * 4;
     case WeightLayout::kF16:
-    case WeightLayout::kBf16: return int64_t{kBlockK} * kStripRows * 2;
+    case WeightLayout::kBf16:
+      return int64_t{kBlockK} * kStripRows * 2;
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "compiler/kernel/text.h"
 #include "compiler/kernel/verify.h"
 #include "compiler/passes/partition.h"
+#include "compiler/passes/pipeline.h"
 #include "runtime/program_json.h"
 
 namespace cuvil::driver {
@@ -23,8 +24,8 @@ std::atomic<int64_t> g_kernels_emitted{0};
 constexpr char kCompilerBuild[] = "cuvil compiler 1";
 
 // Emits every kernel, the largest first so that threads finish together.
-absl::Status EmitAll(const std::vector<kernel::Kernel>& kernels, const CompileOptions& options, runtime::Program& program,
-                     Compiled& out) {
+absl::Status EmitAll(const std::vector<kernel::Kernel>& kernels, const CompileOptions& options,
+                     runtime::Program& program, Compiled& out) {
   std::vector<size_t> order(kernels.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -106,7 +107,8 @@ bool LoadCached(const std::string& key, const CompileOptions& options, Compiled&
   return true;
 }
 
-void StoreCached(const std::string& key, const Json& components, const CompileOptions& options, Compiled& out) {
+void StoreCached(const std::string& key, const Json& components, const CompileOptions& options,
+                 Compiled& out) {
   Artifact artifact;
   // Timings are this run's, and the same inputs must give the same bytes.
   runtime::Program program = *out.program;
@@ -114,14 +116,17 @@ void StoreCached(const std::string& key, const Json& components, const CompileOp
   artifact.program_json = WriteJson(runtime::ToJson(program));
   for (const auto& [symbol, bytes] : out.objects) artifact.objects.push_back({symbol, bytes});
   artifact.key_components = components;
-  if (const absl::Status s = options.cache->Store(key, artifact); !s.ok()) out.cache_note = std::string(s.message());
+  if (const absl::Status s = options.cache->Store(key, artifact); !s.ok())
+    out.cache_note = std::string(s.message());
 }
 
 }  // namespace
 
 int64_t KernelsEmitted() { return g_kernels_emitted.load(); }
 
-kernel::Machine MachineOf(const emit::Target& target) { return {.lanes = target.lanes, .registers = target.registers}; }
+kernel::Machine MachineOf(const emit::Target& target) {
+  return {.lanes = target.lanes, .registers = target.registers};
+}
 
 Json KeyComponents(const ir::Graph& graph, const CompileOptions& o) {
   Json c = Json::object();
@@ -142,7 +147,9 @@ std::string KeyOf(const Json& components) { return Sha256Hex(WriteJson(component
 
 absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
   const Json components = KeyComponents(graph, options);
   const std::string key = KeyOf(components);
   Compiled out;
@@ -151,10 +158,14 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
     out.seconds = elapsed();
     return out;
   }
-  ASSIGN_OR_RETURN(const std::vector<passes::Group> groups, passes::Partition(graph));
-  plan::StepOptions step{.numerics = options.numerics, .machine = MachineOf(options.target), .decode_rows = options.decode_rows,
+  ir::Graph optimised = graph;
+  RETURN_IF_ERROR(passes::RunPasses(optimised, passes::GraphPasses()));
+  ASSIGN_OR_RETURN(const std::vector<passes::Group> groups, passes::Partition(optimised));
+  plan::StepOptions step{.numerics = options.numerics,
+                         .machine = MachineOf(options.target),
+                         .decode_rows = options.decode_rows,
                          .prefill_rows = options.prefill_rows};
-  ASSIGN_OR_RETURN(plan::StepProgram planned, plan::PlanStep(graph, groups, step));
+  ASSIGN_OR_RETURN(plan::StepProgram planned, plan::PlanStep(optimised, groups, step));
   planned.program.key = key;
   planned.program.target = options.target.name;
 #ifdef CUVIL_DCHECK

@@ -6,18 +6,23 @@ namespace cuvil::kernel {
 
 int ScalarBytes(Scalar s) {
   switch (s) {
-    case Scalar::kI1: return 0;
+    case Scalar::kI1:
+      return 0;
     case Scalar::kS8:
-    case Scalar::kU8: return 1;
+    case Scalar::kU8:
+      return 1;
     case Scalar::kS16:
     case Scalar::kU16:
     case Scalar::kF16:
-    case Scalar::kBf16: return 2;
+    case Scalar::kBf16:
+      return 2;
     case Scalar::kS32:
     case Scalar::kU32:
-    case Scalar::kF32: return 4;
+    case Scalar::kF32:
+      return 4;
     case Scalar::kS64:
-    case Scalar::kF64: return 8;
+    case Scalar::kF64:
+      return 8;
   }
   return 0;
 }
@@ -55,7 +60,9 @@ Buf Builder::Buffer(std::string name, bool written) {
 
 Value Builder::ScalarArg(std::string name) {
   kernel_.scalars.push_back(std::move(name));
-  return Emit({.code = OpCode::kScalarArg, .type = kI64, .imm = static_cast<int64_t>(kernel_.scalars.size()) - 1});
+  return Emit({.code = OpCode::kScalarArg,
+               .type = kI64,
+               .imm = static_cast<int64_t>(kernel_.scalars.size()) - 1});
 }
 
 int64_t Builder::Scratch(int64_t bytes) {
@@ -98,7 +105,8 @@ Value Builder::Iota(Type t) { return Emit({.code = OpCode::kIota, .type = t}); }
 Value Builder::Splat(Value v, int lanes) {
   CUVIL_CHECK(type(v).lanes == 1, "splat takes a scalar");
   if (lanes == 1) return v;
-  return Emit({.code = OpCode::kSplat, .type = {type(v).scalar, static_cast<uint16_t>(lanes)}, .in = {v}});
+  return Emit(
+      {.code = OpCode::kSplat, .type = {type(v).scalar, static_cast<uint16_t>(lanes)}, .in = {v}});
 }
 
 Value Builder::Load(Type t, Buf b, Value offset, int64_t disp) {
@@ -142,7 +150,9 @@ Value Builder::Shr(Value a, int bits) {
   return Emit({.code = OpCode::kShr, .type = type(a), .in = {a}, .imm = bits});
 }
 
-Value Builder::Unary(OpCode code, Value a) { return Emit({.code = code, .type = type(a), .in = {a}}); }
+Value Builder::Unary(OpCode code, Value a) {
+  return Emit({.code = code, .type = type(a), .in = {a}});
+}
 
 Value Builder::Cmp(OpCode code, Value a, Value b) {
   CUVIL_CHECK(type(a) == type(b), "comparison of two types");
@@ -150,8 +160,9 @@ Value Builder::Cmp(OpCode code, Value a, Value b) {
 }
 
 Value Builder::Select(Value cond, Value a, Value b) {
-  CUVIL_CHECK(type(a) == type(b) && type(cond).scalar == Scalar::kI1 && type(cond).lanes == type(a).lanes,
-              "select of two types");
+  CUVIL_CHECK(
+      type(a) == type(b) && type(cond).scalar == Scalar::kI1 && type(cond).lanes == type(a).lanes,
+      "select of two types");
   return Emit({.code = OpCode::kSelect, .type = type(a), .in = {cond, a, b}});
 }
 
@@ -188,7 +199,8 @@ Value Builder::Reduce(OpCode code, Value a) {
 }
 
 Value Builder::Dot4(Value c, Value a, Value b, int byte_max) {
-  CUVIL_CHECK(type(a) == type(b) && type(a) == type(c) && type(a).scalar == Scalar::kS32, "dot4 of s32 lanes");
+  CUVIL_CHECK(type(a) == type(b) && type(a) == type(c) && type(a).scalar == Scalar::kS32,
+              "dot4 of s32 lanes");
   return Emit({.code = OpCode::kDot4, .type = type(c), .in = {c, a, b}, .imm = byte_max});
 }
 

@@ -2,12 +2,12 @@
 //
 //   kernel(buffers, scalars, tile, first) -> nothing, effects only through stores
 //
-// Values are scalars or fixed vectors. Memory is a handful of named buffers addressed by byte offset
-// (s64 value + constant displacement), so packed layouts need no casts; buffers never alias each other.
-// `scratch` is private to the worker and survives from tile to tile of one launch, which is what
-// `once` is for: its body runs on the worker's first tile of a launch.
-// Not in it: tensor ops, calls, heap, raw pointers, implicit reassociation or contraction, libm. Every
-// op has one meaning, given by the interpreter (interpreter.h); backends reproduce it bit for bit.
+// Values are scalars or fixed vectors. Memory is a handful of named buffers addressed by byte
+// offset (s64 value + constant displacement), so packed layouts need no casts; buffers never alias
+// each other. `scratch` is private to the worker and survives from tile to tile of one launch,
+// which is what `once` is for: its body runs on the worker's first tile of a launch. Not in it:
+// tensor ops, calls, heap, raw pointers, implicit reassociation or contraction, libm. Every op has
+// one meaning, given by the interpreter (interpreter.h); backends reproduce it bit for bit.
 //
 // A Kernel is a plain value: built by one thread (Builder), then immutable and shared.
 #pragma once
@@ -23,7 +23,20 @@
 
 namespace cuvil::kernel {
 
-enum class Scalar : uint8_t { kI1, kS8, kU8, kS16, kU16, kS32, kU32, kS64, kF16, kBf16, kF32, kF64 };
+enum class Scalar : uint8_t {
+  kI1,
+  kS8,
+  kU8,
+  kS16,
+  kU16,
+  kS32,
+  kU32,
+  kS64,
+  kF16,
+  kBf16,
+  kF32,
+  kF64
+};
 
 int ScalarBytes(Scalar s);  // size in memory; i1 has none (0)
 std::string_view ScalarName(Scalar s);
@@ -98,8 +111,9 @@ struct Buf {
   X(kReduceAdd, "reduce_add", "sum of lanes, halves folded pairwise: lane i + lane i+n/2, ...")    \
   X(kReduceMax, "reduce_max", "largest lane, folded like reduce_add")                              \
   X(kReduceMin, "reduce_min", "smallest lane, folded like reduce_add")                             \
-  X(kDot4, "dot4", "c + sum of 4 products of u8 bytes of a and s8 bytes of b, per s32 lane; imm "  \
-                   "bounds the bytes of a")                                                        \
+  X(kDot4, "dot4",                                                                                 \
+    "c + sum of 4 products of u8 bytes of a and s8 bytes of b, per s32 lane; imm "                 \
+    "bounds the bytes of a")                                                                       \
   X(kFor, "for", "for iv in [a, b) step imm with carried values")                                  \
   X(kIf, "if", "run the block when cond; no results")                                              \
   X(kOnce, "once", "run the block on the worker's first tile of the launch")
@@ -114,14 +128,14 @@ std::string_view OpName(OpCode code);
 
 struct Op {
   OpCode code;
-  Type type;                  // of the result; of the stored value for store
-  std::vector<Value> in;      // for: begin, end, then initial carried values
-  std::vector<Value> out;     // one result, or the carried values of `for`
-  int64_t imm = 0;            // displacement, lane, shift, step, bound, argument number
-  double fimm = 0;            // constant of a float type
-  Buf buf;                    // load, store, gather, prefetch
-  std::vector<int16_t> table; // shuffle
-  int block = -1;             // body of for, if, once
+  Type type;                   // of the result; of the stored value for store
+  std::vector<Value> in;       // for: begin, end, then initial carried values
+  std::vector<Value> out;      // one result, or the carried values of `for`
+  int64_t imm = 0;             // displacement, lane, shift, step, bound, argument number
+  double fimm = 0;             // constant of a float type
+  Buf buf;                     // load, store, gather, prefetch
+  std::vector<int16_t> table;  // shuffle
+  int block = -1;              // body of for, if, once
 };
 
 // A body: parameters (for: induction variable, then carried values), ops in order, yielded values.
@@ -203,7 +217,8 @@ class Builder {
   Value Dot4(Value c, Value a, Value b, int byte_max = 255);
 
   using LoopBody = std::function<std::vector<Value>(Value iv, absl::Span<const Value> carried)>;
-  std::vector<Value> For(Value begin, Value end, int64_t step, std::vector<Value> init, const LoopBody& body);
+  std::vector<Value> For(Value begin, Value end, int64_t step, std::vector<Value> init,
+                         const LoopBody& body);
   void For(Value begin, Value end, int64_t step, const std::function<void(Value)>& body);
   void If(Value cond, const std::function<void()>& body);
   void Once(const std::function<void()>& body);

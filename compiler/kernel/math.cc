@@ -10,26 +10,26 @@ Type IntOf(Builder& b, Value x) { return {Scalar::kS32, b.type(x).lanes}; }
 }  // namespace
 
 Value Exp(Builder& b, Value x) {
-  // x = n ln2 + r, |r| <= ln2/2; e^r by its Taylor polynomial of degree 7 (remainder 5e-9), ln2 in two
-  // parts so that r is exact to f32.
+  // x = n ln2 + r, |r| <= ln2/2; e^r by its Taylor polynomial of degree 7 (remainder 5e-9), ln2 in
+  // two parts so that r is exact to f32.
   Value t = b.Max(x, Const(b, x, -87.3));
   t = b.Min(t, Const(b, x, 88.3));
   Value n = b.Unary(OpCode::kRound, b.Mul(t, Const(b, x, 1.4426950408889634)));
   Value r = b.Fma(n, Const(b, x, -0.693145751953125), t);
   r = b.Fma(n, Const(b, x, -1.428606820309417e-06), r);
   Value p = Const(b, x, 1.0 / 5040);
-  for (const double c : {1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0}) p = b.Fma(p, r, Const(b, x, c));
+  for (const double c : {1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0})
+    p = b.Fma(p, r, Const(b, x, c));
   // Multiply by 2^n through the exponent field: n is in [-126, 127].
   Value bits = b.Shl(b.Add(b.Cvt(n, Scalar::kS32), b.Int(127, IntOf(b, x))), 23);
   return b.Mul(p, b.Bitcast(bits, b.type(x)));
 }
 
-Value Silu(Builder& b, Value x) {
-  return b.Div(x, b.Add(Const(b, x, 1.0), Exp(b, b.Neg(x))));
-}
+Value Silu(Builder& b, Value x) { return b.Div(x, b.Add(Const(b, x, 1.0), Exp(b, b.Neg(x)))); }
 
 Value Tanh(Builder& b, Value x) {
-  // 1 - 2 / (e^2|x| + 1) loses nothing where it matters: near 0 the cubic-and-fifth series takes over.
+  // 1 - 2 / (e^2|x| + 1) loses nothing where it matters: near 0 the cubic-and-fifth series takes
+  // over.
   Value a = b.Abs(x);
   Value e = Exp(b, b.Mul(a, Const(b, x, 2.0)));
   Value large = b.Sub(Const(b, x, 1.0), b.Div(Const(b, x, 2.0), b.Add(e, Const(b, x, 1.0))));

@@ -1,13 +1,14 @@
 // Elementary functions written in kernel IR, so that every backend and the interpreter compute the
-// same bits: range reduction and polynomials, no libm. Inputs and outputs are f32 values of any lanes.
+// same bits: range reduction and polynomials, no libm. Inputs and outputs are f32 values of any
+// lanes.
 #pragma once
 
 #include "compiler/kernel/kir.h"
 
 namespace cuvil::kernel {
 
-// e^x. Relative error below 2e-7 (about 2 ulp) for x in [-87.3, 88.3]; clamped outside, so the result is
-// never 0, a subnormal or infinite. NaN gives the value at the lower clamp.
+// e^x. Relative error below 2e-7 (about 2 ulp) for x in [-87.3, 88.3]; clamped outside, so the
+// result is never 0, a subnormal or infinite. NaN gives the value at the lower clamp.
 Value Exp(Builder& b, Value x);
 
 // x / (1 + e^-x).

@@ -19,7 +19,11 @@ struct Running {
 class AttentionBuilder {
  public:
   AttentionBuilder(const AttentionParams& p, const Machine& machine)
-      : p_(p), machine_(machine), b_(p.name), lanes_(std::min(machine.lanes, 16)), group_(p.n_head / p.n_head_kv) {
+      : p_(p),
+        machine_(machine),
+        b_(p.name),
+        lanes_(std::min(machine.lanes, 16)),
+        group_(p.n_head / p.n_head_kv) {
     CUVIL_CHECK(p.n_head % p.n_head_kv == 0, "query heads divide into groups");
     CUVIL_CHECK(p.head_dim % 32 == 0, "head_dim is a multiple of 32");
     CUVIL_CHECK(p.page_tokens % 32 == 0 || p.page_tokens == 16, "pages are made of sub-tiles");
@@ -80,24 +84,33 @@ class AttentionBuilder {
   }
 
  private:
-  Running RunningAt(Value query) { return {b_.scratch(), b_.AddImm(b_.MulImm(query, running_bytes_), running_)}; }
-  Running BlockAt(Value query) { return {b_.scratch(), b_.AddImm(b_.MulImm(query, running_bytes_), block_)}; }
+  Running RunningAt(Value query) {
+    return {b_.scratch(), b_.AddImm(b_.MulImm(query, running_bytes_), running_)};
+  }
+  Running BlockAt(Value query) {
+    return {b_.scratch(), b_.AddImm(b_.MulImm(query, running_bytes_), block_)};
+  }
   Value ScoresAt(int query) { return b_.Int(scores_ + int64_t{query} * kKeyBlock * 4); }
   // Work per query that is not a hot loop stays a loop, which keeps the code small.
-  void ForQueries(int queries, const std::function<void(Value)>& body) { b_.For(b_.Int(0), b_.Int(queries), 1, body); }
+  void ForQueries(int queries, const std::function<void(Value)>& body) {
+    b_.For(b_.Int(0), b_.Int(queries), 1, body);
+  }
   Value RowOf(Value query) { return group_ == 1 ? query : b_.Div(query, b_.Int(group_)); }
   Type Vec() const { return F32x(lanes_); }
 
   void EmitClear(Running r) {
     b_.Store(b_.Float(kMasked), r.buf, r.offset, 0);
     b_.Store(b_.Float(0), r.buf, r.offset, 4);
-    for (int c = 0; c < p_.head_dim; c += lanes_) b_.Store(b_.Float(0, Vec()), r.buf, r.offset, 8 + c * 4);
+    for (int c = 0; c < p_.head_dim; c += lanes_)
+      b_.Store(b_.Float(0, Vec()), r.buf, r.offset, 8 + c * 4);
   }
 
   // into = into (+) part, the softmax-weighted sum of both.
   void EmitFold(Running part, Running into) {
-    Value m0 = b_.Load(kF32, into.buf, into.offset, 0), m1 = b_.Load(kF32, part.buf, part.offset, 0);
-    Value l0 = b_.Load(kF32, into.buf, into.offset, 4), l1 = b_.Load(kF32, part.buf, part.offset, 4);
+    Value m0 = b_.Load(kF32, into.buf, into.offset, 0),
+          m1 = b_.Load(kF32, part.buf, part.offset, 0);
+    Value l0 = b_.Load(kF32, into.buf, into.offset, 4),
+          l1 = b_.Load(kF32, part.buf, part.offset, 4);
     Value m = b_.Max(m0, m1);
     Value c0 = Exp(b_, b_.Sub(m0, m)), c1 = Exp(b_, b_.Sub(m1, m));
     b_.Store(m, into.buf, into.offset, 0);
@@ -105,7 +118,8 @@ class AttentionBuilder {
     Value v0 = b_.Splat(c0, lanes_), v1 = b_.Splat(c1, lanes_);
     for (int c = 0; c < p_.head_dim; c += lanes_) {
       Value a = b_.Mul(b_.Load(Vec(), into.buf, into.offset, 8 + c * 4), v0);
-      b_.Store(b_.Fma(b_.Load(Vec(), part.buf, part.offset, 8 + c * 4), v1, a), into.buf, into.offset, 8 + c * 4);
+      b_.Store(b_.Fma(b_.Load(Vec(), part.buf, part.offset, 8 + c * 4), v1, a), into.buf,
+               into.offset, 8 + c * 4);
     }
   }
 
@@ -133,7 +147,8 @@ class AttentionBuilder {
       ForQueries(group_, [&](Value q) {
         Running from = RunningAt(q);
         Value at = b_.Add(to, b_.MulImm(q, running_bytes_));
-        for (int i = 0; i < 2; ++i) b_.Store(b_.Load(kF32, from.buf, from.offset, i * 4), partial_, at, i * 4);
+        for (int i = 0; i < 2; ++i)
+          b_.Store(b_.Load(kF32, from.buf, from.offset, i * 4), partial_, at, i * 4);
         for (int c = 0; c < p_.head_dim; c += lanes_) {
           b_.Store(b_.Load(Vec(), from.buf, from.offset, 8 + c * 4), partial_, at, 8 + c * 4);
         }
@@ -145,7 +160,8 @@ class AttentionBuilder {
   Value HeadBase(Value token) {
     const int shift = p_.page_tokens == 16 ? 4 : p_.page_tokens == 32 ? 5 : 6;
     Value page = b_.Load(kI64, tables_, b_.Add(table_, b_.MulImm(b_.Shr(token, shift), 8)));
-    return b_.Add(b_.Add(page, layer_), b_.MulImm(head_, KvHeadBytes(p_.page_tokens, p_.head_dim, p_.kv)));
+    return b_.Add(b_.Add(page, layer_),
+                  b_.MulImm(head_, KvHeadBytes(p_.page_tokens, p_.head_dim, p_.kv)));
   }
 
   // Offset of query q's values in the "q" buffer: row-major [row][head][dim].
@@ -170,27 +186,32 @@ class AttentionBuilder {
         Value in_page = b_.And(token, b_.Int(p_.page_tokens - 1));
         Value k = b_.Add(HeadBase(token), b_.MulImm(b_.Shr(in_page, 4), sub_tile));
         std::vector<Value> zero(n * vectors, b_.Float(0, Vec()));
-        std::vector<Value> s = b_.For(b_.Int(0), b_.Int(p_.head_dim), 2, zero, [&](Value d, absl::Span<const Value> in) {
-          std::vector<Value> acc(in.begin(), in.end());
-          Value k_d = b_.Add(k, b_.MulImm(d, 16 * size_));
-          Value q_d = b_.MulImm(d, 4);
-          for (int i = 0; i < 2; ++i) {
-            std::vector<Value> keys_v;
-            for (int v = 0; v < vectors; ++v) {
-              const int token_in = v * lanes_;
-              const int64_t at = token_in / 16 * sub_tile + (token_in % 16) * size_ + i * 16 * size_;
-              keys_v.push_back(b_.Cvt(b_.Load({p_.kv, static_cast<uint16_t>(lanes_)}, kv_, k_d, at), Scalar::kF32));
-            }
-            for (int q = 0; q < n; ++q) {
-              Value x = b_.LoadSplat(Vec(), q_, b_.Add(query[q], q_d), i * 4);
-              for (int v = 0; v < vectors; ++v) acc[q * vectors + v] = b_.Fma(keys_v[v], x, acc[q * vectors + v]);
-            }
-          }
-          return acc;
-        });
+        std::vector<Value> s = b_.For(
+            b_.Int(0), b_.Int(p_.head_dim), 2, zero, [&](Value d, absl::Span<const Value> in) {
+              std::vector<Value> acc(in.begin(), in.end());
+              Value k_d = b_.Add(k, b_.MulImm(d, 16 * size_));
+              Value q_d = b_.MulImm(d, 4);
+              for (int i = 0; i < 2; ++i) {
+                std::vector<Value> keys_v;
+                for (int v = 0; v < vectors; ++v) {
+                  const int token_in = v * lanes_;
+                  const int64_t at =
+                      token_in / 16 * sub_tile + (token_in % 16) * size_ + i * 16 * size_;
+                  keys_v.push_back(b_.Cvt(
+                      b_.Load({p_.kv, static_cast<uint16_t>(lanes_)}, kv_, k_d, at), Scalar::kF32));
+                }
+                for (int q = 0; q < n; ++q) {
+                  Value x = b_.LoadSplat(Vec(), q_, b_.Add(query[q], q_d), i * 4);
+                  for (int v = 0; v < vectors; ++v)
+                    acc[q * vectors + v] = b_.Fma(keys_v[v], x, acc[q * vectors + v]);
+                }
+              }
+              return acc;
+            });
         for (int q = 0; q < n; ++q) {
           Value to = b_.Add(ScoresAt(q0 + q), b_.MulImm(t, 4));
-          for (int v = 0; v < vectors; ++v) b_.Store(s[q * vectors + v], b_.scratch(), to, v * lanes_ * 4);
+          for (int v = 0; v < vectors; ++v)
+            b_.Store(s[q * vectors + v], b_.scratch(), to, v * lanes_ * 4);
         }
       });
     }
@@ -212,22 +233,27 @@ class AttentionBuilder {
     ForQueries(rows * group_, [&](Value q) {
       Value position = b_.Add(position_, RowOf(q));
       Value scores = b_.AddImm(b_.MulImm(q, kKeyBlock * 4), scores_);
-      std::vector<Value> m = b_.For(b_.Int(0), keys, lanes_, {b_.Float(kMasked, Vec())}, [&](Value t, absl::Span<const Value> in) {
-        Value at = b_.Add(scores, b_.MulImm(t, 4));
-        Value s = b_.Select(Visible(b_.Add(base, t), position), b_.Load(Vec(), b_.scratch(), at), b_.Float(kMasked, Vec()));
-        b_.Store(s, b_.scratch(), at);
-        return std::vector<Value>{b_.Max(in[0], s)};
-      });
+      std::vector<Value> m =
+          b_.For(b_.Int(0), keys, lanes_, {b_.Float(kMasked, Vec())},
+                 [&](Value t, absl::Span<const Value> in) {
+                   Value at = b_.Add(scores, b_.MulImm(t, 4));
+                   Value s = b_.Select(Visible(b_.Add(base, t), position),
+                                       b_.Load(Vec(), b_.scratch(), at), b_.Float(kMasked, Vec()));
+                   b_.Store(s, b_.scratch(), at);
+                   return std::vector<Value>{b_.Max(in[0], s)};
+                 });
       Value max = b_.Reduce(OpCode::kReduceMax, m[0]);
       Value max_v = b_.Splat(max, lanes_);
       Value masked = b_.Float(kMasked, Vec());
-      std::vector<Value> l = b_.For(b_.Int(0), keys, lanes_, {b_.Float(0, Vec())}, [&](Value t, absl::Span<const Value> in) {
-        Value at = b_.Add(scores, b_.MulImm(t, 4));
-        Value s = b_.Load(Vec(), b_.scratch(), at);
-        Value e = b_.Select(b_.Cmp(OpCode::kCmpLt, masked, s), Exp(b_, b_.Sub(s, max_v)), b_.Float(0, Vec()));
-        b_.Store(e, b_.scratch(), at);
-        return std::vector<Value>{b_.Add(in[0], e)};
-      });
+      std::vector<Value> l = b_.For(
+          b_.Int(0), keys, lanes_, {b_.Float(0, Vec())}, [&](Value t, absl::Span<const Value> in) {
+            Value at = b_.Add(scores, b_.MulImm(t, 4));
+            Value s = b_.Load(Vec(), b_.scratch(), at);
+            Value e = b_.Select(b_.Cmp(OpCode::kCmpLt, masked, s), Exp(b_, b_.Sub(s, max_v)),
+                                b_.Float(0, Vec()));
+            b_.Store(e, b_.scratch(), at);
+            return std::vector<Value>{b_.Add(in[0], e)};
+          });
       Running block = BlockAt(q);
       b_.Store(max, block.buf, block.offset, 0);
       b_.Store(b_.Reduce(OpCode::kReduceAdd, l[0]), block.buf, block.offset, 4);
@@ -243,32 +269,41 @@ class AttentionBuilder {
       const int n = std::min(chunk, queries - q0);
       for (int c = 0; c < p_.head_dim; c += vectors * lanes_) {
         std::vector<Value> zero(n * vectors, b_.Float(0, Vec()));
-        std::vector<Value> acc = b_.For(b_.Int(0), keys, 16, zero, [&](Value t, absl::Span<const Value> in) {
-          Value token = b_.Add(base, t);
-          Value in_page = b_.And(token, b_.Int(p_.page_tokens - 1));
-          Value v0 = b_.Add(HeadBase(token), b_.MulImm(in_page, p_.head_dim * size_));
-          Value p0 = b_.MulImm(t, 4);
-          return b_.For(b_.Int(0), b_.Int(16), 2, {in.begin(), in.end()}, [&](Value i, absl::Span<const Value> inner) {
-            std::vector<Value> a(inner.begin(), inner.end());
-            Value v_i = b_.Add(v0, b_.MulImm(i, p_.head_dim * size_));
-            Value p_i = b_.Add(p0, b_.MulImm(i, 4));
-            for (int u = 0; u < 2; ++u) {
-              std::vector<Value> values;
-              for (int v = 0; v < vectors; ++v) {
-                const int64_t at = values_at + (int64_t{u} * p_.head_dim + c + v * lanes_) * size_;
-                values.push_back(b_.Cvt(b_.Load({p_.kv, static_cast<uint16_t>(lanes_)}, kv_, v_i, at), Scalar::kF32));
-              }
-              for (int q = 0; q < n; ++q) {
-                Value w = b_.LoadSplat(Vec(), b_.scratch(), p_i, scores_ + int64_t{q0 + q} * kKeyBlock * 4 + u * 4);
-                for (int v = 0; v < vectors; ++v) a[q * vectors + v] = b_.Fma(values[v], w, a[q * vectors + v]);
-              }
-            }
-            return a;
-          });
-        });
+        std::vector<Value> acc =
+            b_.For(b_.Int(0), keys, 16, zero, [&](Value t, absl::Span<const Value> in) {
+              Value token = b_.Add(base, t);
+              Value in_page = b_.And(token, b_.Int(p_.page_tokens - 1));
+              Value v0 = b_.Add(HeadBase(token), b_.MulImm(in_page, p_.head_dim * size_));
+              Value p0 = b_.MulImm(t, 4);
+              return b_.For(
+                  b_.Int(0), b_.Int(16), 2, {in.begin(), in.end()},
+                  [&](Value i, absl::Span<const Value> inner) {
+                    std::vector<Value> a(inner.begin(), inner.end());
+                    Value v_i = b_.Add(v0, b_.MulImm(i, p_.head_dim * size_));
+                    Value p_i = b_.Add(p0, b_.MulImm(i, 4));
+                    for (int u = 0; u < 2; ++u) {
+                      std::vector<Value> values;
+                      for (int v = 0; v < vectors; ++v) {
+                        const int64_t at =
+                            values_at + (int64_t{u} * p_.head_dim + c + v * lanes_) * size_;
+                        values.push_back(
+                            b_.Cvt(b_.Load({p_.kv, static_cast<uint16_t>(lanes_)}, kv_, v_i, at),
+                                   Scalar::kF32));
+                      }
+                      for (int q = 0; q < n; ++q) {
+                        Value w = b_.LoadSplat(Vec(), b_.scratch(), p_i,
+                                               scores_ + int64_t{q0 + q} * kKeyBlock * 4 + u * 4);
+                        for (int v = 0; v < vectors; ++v)
+                          a[q * vectors + v] = b_.Fma(values[v], w, a[q * vectors + v]);
+                      }
+                    }
+                    return a;
+                  });
+            });
         for (int q = 0; q < n; ++q) {
           for (int v = 0; v < vectors; ++v) {
-            b_.Store(acc[q * vectors + v], b_.scratch(), b_.Int(block_ + (q0 + q) * running_bytes_), 8 + (c + v * lanes_) * 4);
+            b_.Store(acc[q * vectors + v], b_.scratch(), b_.Int(block_ + (q0 + q) * running_bytes_),
+                     8 + (c + v * lanes_) * 4);
           }
         }
       }
@@ -287,7 +322,8 @@ class AttentionBuilder {
       b_.For(b_.Int(0), b_.Int(p_.head_dim / kBlockK), 1, [&](Value c) {
         Value from = b_.Add(r.offset, b_.MulImm(c, kBlockK * 4));
         std::vector<Value> values;
-        for (int i = 0; i < kBlockK; i += lanes_) values.push_back(b_.Mul(b_.Load(Vec(), r.buf, from, 8 + i * 4), inverse));
+        for (int i = 0; i < kBlockK; i += lanes_)
+          values.push_back(b_.Mul(b_.Load(Vec(), r.buf, from, 8 + i * 4), inverse));
         Value block = b_.Add(b_.MulImm(head, p_.head_dim / kBlockK), c);
         EmitActBlock(b_, lanes_, k, p_.out_act, values, {out_, record}, block);
       });

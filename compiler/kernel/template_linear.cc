@@ -18,7 +18,8 @@ bool IsBlockLayout(WeightLayout w) {
 // Emits the inner products of M rows with one half strip (machine.lanes output rows).
 class LinearBuilder {
  public:
-  LinearBuilder(const LinearParams& p, const Machine& machine) : p_(p), machine_(machine), b_(p.name) {
+  LinearBuilder(const LinearParams& p, const Machine& machine)
+      : p_(p), machine_(machine), b_(p.name) {
     CUVIL_CHECK(p.k % kBlockK == 0 && p.k > 0, "k must be a multiple of 32");
     lanes_ = std::min(machine.lanes, kStripRows);
     act_stride_ = ActRowBytes(p.act, p.k);
@@ -81,10 +82,12 @@ class LinearBuilder {
       RowSource source{x_, b_.MulImm(source_row, p_.k * 4)};
       if (p_.prologue == Prologue::kNormRows) {
         Value normed = b_.Int(norm_scratch_);
-        EmitRmsNorm(b_, lanes_, p_.k, p_.norm_eps, source, norm_, b_.Int(0), {b_.scratch(), normed});
+        EmitRmsNorm(b_, lanes_, p_.k, p_.norm_eps, source, norm_, b_.Int(0),
+                    {b_.scratch(), normed});
         source = {b_.scratch(), normed};
       }
-      EmitActRecord(b_, lanes_, p_.k, p_.act, source, {act_, b_.Add(act_base_, b_.MulImm(row, act_stride_))});
+      EmitActRecord(b_, lanes_, p_.k, p_.act, source,
+                    {act_, b_.Add(act_base_, b_.MulImm(row, act_stride_))});
     });
   }
 
@@ -112,7 +115,8 @@ class LinearBuilder {
       for (int half = 0; half < kStripRows / lanes_; ++half) {
         std::vector<Value> acc = EmitDots(m, w_strip, act_row, half);
         for (int r = 0; r < m; ++r) {
-          b_.Store(acc[r], b_.scratch(), out_column, int64_t{r} * out_columns_ * 4 + half * lanes_ * 4);
+          b_.Store(acc[r], b_.scratch(), out_column,
+                   int64_t{r} * out_columns_ * 4 + half * lanes_ * 4);
         }
       }
     });
@@ -122,20 +126,22 @@ class LinearBuilder {
   std::vector<Value> EmitDots(int m, Value w_strip, Value act_row, int half) {
     std::vector<Value> zero(m, b_.Float(0, F32x(lanes_)));
     const bool ints = p_.act == ActFormat::kA8B32 && IsBlockLayout(p_.weights);
-    return b_.For(b_.Int(0), b_.Int(p_.k / kBlockK), 1, zero, [&](Value block, absl::Span<const Value> acc) {
-      Value w = b_.Add(w_strip, b_.MulImm(block, block_bytes_));
-      if (p_.prefetch && half == 0 && m <= 4) {
-        Value ahead = b_.Add(w, prefetch_);
-        for (int64_t line = 0; line < block_bytes_; line += 64) b_.Prefetch(w_, ahead, line);
-      }
-      std::vector<Value> in(acc.begin(), acc.end());
-      if (ints) return EmitIntBlock(m, w, act_row, block, half, in);
-      return EmitFloatBlock(m, w, act_row, block, half, in);
-    });
+    return b_.For(b_.Int(0), b_.Int(p_.k / kBlockK), 1, zero,
+                  [&](Value block, absl::Span<const Value> acc) {
+                    Value w = b_.Add(w_strip, b_.MulImm(block, block_bytes_));
+                    if (p_.prefetch && half == 0 && m <= 4) {
+                      Value ahead = b_.Add(w, prefetch_);
+                      for (int64_t line = 0; line < block_bytes_; line += 64)
+                        b_.Prefetch(w_, ahead, line);
+                    }
+                    std::vector<Value> in(acc.begin(), acc.end());
+                    if (ints) return EmitIntBlock(m, w, act_row, block, half, in);
+                    return EmitFloatBlock(m, w, act_row, block, half, in);
+                  });
   }
 
-  // Calls use(j, vector) for the block's weights: vector j holds the unsigned bytes of k = 4j..4j+3. In
-  // load order, so that few vectors live at once; integer sums do not mind.
+  // Calls use(j, vector) for the block's weights: vector j holds the unsigned bytes of k =
+  // 4j..4j+3. In load order, so that few vectors live at once; integer sums do not mind.
   void ForUnsignedWeights(Value w, int half, const std::function<void(int j, Value q)>& use) {
     const Type t = S32x(lanes_);
     if (p_.weights == WeightLayout::kQ8_0) {
@@ -160,17 +166,20 @@ class LinearBuilder {
     const Type f16{Scalar::kF16, static_cast<uint16_t>(lanes_)};
     const int64_t at = (p_.weights == WeightLayout::kQ8_0 ? 512 : 256) + half * lanes_ * 2;
     Value d = b_.Cvt(b_.Load(f16, w_, w, at), Scalar::kF32);
-    if (p_.weights == WeightLayout::kQ4_1) return {d, b_.Cvt(b_.Load(f16, w_, w, at + 32), Scalar::kF32)};
+    if (p_.weights == WeightLayout::kQ4_1)
+      return {d, b_.Cvt(b_.Load(f16, w_, w, at + 32), Scalar::kF32)};
     const double zero_point = p_.weights == WeightLayout::kQ8_0 ? -128 : -8;
     return {d, b_.Mul(d, b_.Float(zero_point, F32x(lanes_)))};
   }
 
-  std::vector<Value> EmitIntBlock(int m, Value w, Value act_row, Value block, int half, std::vector<Value> acc) {
+  std::vector<Value> EmitIntBlock(int m, Value w, Value act_row, Value block, int half,
+                                  std::vector<Value> acc) {
     const Type t = S32x(lanes_);
     const int byte_max = p_.weights == WeightLayout::kQ8_0 ? 255 : 15;
     Value a = b_.Add(act_row, b_.MulImm(block, kBlockK));
     Value a_scale = b_.Add(act_row, b_.MulImm(block, 4));
-    // One row would be one chain of eight dots; two chains hide their latency, and integers add exactly.
+    // One row would be one chain of eight dots; two chains hide their latency, and integers add
+    // exactly.
     const int chains = m == 1 ? 2 : 1;
     std::vector<Value> dot(m * chains, b_.Int(0, t));
     int turn = 0;
@@ -193,32 +202,37 @@ class LinearBuilder {
   }
 
   // f32 activations: weights become f32 in registers, a block of 32 sums on its own.
-  std::vector<Value> EmitFloatBlock(int m, Value w, Value act_row, Value block, int half, std::vector<Value> acc) {
+  std::vector<Value> EmitFloatBlock(int m, Value w, Value act_row, Value block, int half,
+                                    std::vector<Value> acc) {
     CUVIL_CHECK(p_.act == ActFormat::kF32, "float weights take float activations");
     Value a = b_.Add(act_row, b_.MulImm(block, kBlockK * 4));
     std::vector<Value> sums(m, b_.Float(0, F32x(lanes_)));
     if (IsBlockLayout(p_.weights)) {
       Scales s = BlockScales(w, half);
       const bool bytes = p_.weights == WeightLayout::kQ8_0;
-      sums = b_.For(b_.Int(0), b_.Int(bytes ? 8 : 4), 1, sums, [&](Value j, absl::Span<const Value> in) {
-        std::vector<Value> out(in.begin(), in.end());
-        Value packed = b_.Load(S32x(lanes_), w_, b_.Add(w, b_.MulImm(j, 64)), half * lanes_ * 4);
-        packed = b_.Bitcast(packed, {Scalar::kU32, static_cast<uint16_t>(lanes_)});
-        Value a_j = b_.Add(a, b_.MulImm(j, 16));
-        for (int high = 0; high < (bytes ? 1 : 2); ++high) {
-          for (int i = 0; i < 4; ++i) {
-            const int shift = 8 * i + 4 * high;
-            Value v = shift == 0 ? packed : b_.Shr(packed, shift);
-            v = b_.And(v, b_.Int(bytes ? 255 : 15, b_.type(v)));
-            v = b_.Cvt(b_.Bitcast(v, S32x(lanes_)), Scalar::kF32);
-            v = b_.Fma(v, s.d, s.m);
-            for (int r = 0; r < m; ++r) {
-              out[r] = b_.Fma(v, b_.LoadSplat(F32x(lanes_), act_, a_j, r * act_stride_ + high * 64 + i * 4), out[r]);
+      sums = b_.For(
+          b_.Int(0), b_.Int(bytes ? 8 : 4), 1, sums, [&](Value j, absl::Span<const Value> in) {
+            std::vector<Value> out(in.begin(), in.end());
+            Value packed =
+                b_.Load(S32x(lanes_), w_, b_.Add(w, b_.MulImm(j, 64)), half * lanes_ * 4);
+            packed = b_.Bitcast(packed, {Scalar::kU32, static_cast<uint16_t>(lanes_)});
+            Value a_j = b_.Add(a, b_.MulImm(j, 16));
+            for (int high = 0; high < (bytes ? 1 : 2); ++high) {
+              for (int i = 0; i < 4; ++i) {
+                const int shift = 8 * i + 4 * high;
+                Value v = shift == 0 ? packed : b_.Shr(packed, shift);
+                v = b_.And(v, b_.Int(bytes ? 255 : 15, b_.type(v)));
+                v = b_.Cvt(b_.Bitcast(v, S32x(lanes_)), Scalar::kF32);
+                v = b_.Fma(v, s.d, s.m);
+                for (int r = 0; r < m; ++r) {
+                  out[r] = b_.Fma(
+                      v, b_.LoadSplat(F32x(lanes_), act_, a_j, r * act_stride_ + high * 64 + i * 4),
+                      out[r]);
+                }
+              }
             }
-          }
-        }
-        return out;
-      });
+            return out;
+          });
     } else {
       const Scalar scalar = p_.weights == WeightLayout::kF32   ? Scalar::kF32
                             : p_.weights == WeightLayout::kF16 ? Scalar::kF16
@@ -230,9 +244,11 @@ class LinearBuilder {
         Value w_k = b_.Add(w, b_.MulImm(k0, kStripRows * size));
         Value a_k = b_.Add(a, b_.MulImm(k0, 4));
         for (int i = 0; i < 4; ++i) {
-          Value v = b_.Cvt(b_.Load(t, w_, w_k, i * kStripRows * size + half * lanes_ * size), Scalar::kF32);
+          Value v = b_.Cvt(b_.Load(t, w_, w_k, i * kStripRows * size + half * lanes_ * size),
+                           Scalar::kF32);
           for (int r = 0; r < m; ++r) {
-            out[r] = b_.Fma(v, b_.LoadSplat(F32x(lanes_), act_, a_k, r * act_stride_ + i * 4), out[r]);
+            out[r] =
+                b_.Fma(v, b_.LoadSplat(F32x(lanes_), act_, a_k, r * act_stride_ + i * 4), out[r]);
           }
         }
         return out;
@@ -252,16 +268,20 @@ class LinearBuilder {
   Value LoadOutput(Value outputs, int64_t column) {
     Value v = b_.Load(F32x(lanes_), b_.scratch(), outputs, column * 4);
     if (!p_.bias) return v;
-    Value bias = b_.Load(F32x(lanes_), bias_, b_.MulImm(tile_, int64_t{out_columns_} * 4), column * 4);
+    Value bias =
+        b_.Load(F32x(lanes_), bias_, b_.MulImm(tile_, int64_t{out_columns_} * 4), column * 4);
     return b_.Add(v, bias);
   }
 
   void EmitEpilogue(int m, Value row) {
     switch (p_.epilogue) {
       case Epilogue::kStore:
-      case Epilogue::kResidual: return EmitStore(m, row);
-      case Epilogue::kGated: return EmitGated(m, row);
-      case Epilogue::kHeads: return EmitHeads(m, row);
+      case Epilogue::kResidual:
+        return EmitStore(m, row);
+      case Epilogue::kGated:
+        return EmitGated(m, row);
+      case Epilogue::kHeads:
+        return EmitHeads(m, row);
     }
   }
 
@@ -270,7 +290,8 @@ class LinearBuilder {
       Value at = b_.Add(b_.MulImm(r, p_.n_stride * 4), b_.MulImm(tile_, int64_t{out_columns_} * 4));
       for (int c = 0; c < out_columns_; c += lanes_) {
         Value v = LoadOutput(outputs, c);
-        if (p_.epilogue == Epilogue::kResidual) v = b_.Add(b_.Load(F32x(lanes_), out_, at, c * 4), v);
+        if (p_.epilogue == Epilogue::kResidual)
+          v = b_.Add(b_.Load(F32x(lanes_), out_, at, c * 4), v);
         b_.Store(v, out_, at, c * 4);
       }
     });
@@ -315,11 +336,12 @@ void LinearBuilder::EmitRotatedHead(Value row, Value outputs, bool query) {
   const HeadsParams& h = p_.heads;
   const int hd = h.head_dim;
   if (p_.bias) {
-    for (int c = 0; c < hd; c += lanes_) b_.Store(LoadOutput(outputs, c), b_.scratch(), outputs, c * 4);
+    for (int c = 0; c < hd; c += lanes_)
+      b_.Store(LoadOutput(outputs, c), b_.scratch(), outputs, c * 4);
   }
   if (h.qk_norm) {
-    EmitRmsNorm(b_, lanes_, hd, h.qk_norm_eps, {b_.scratch(), outputs}, query ? q_norm_ : k_norm_, b_.Int(0),
-                {b_.scratch(), outputs});
+    EmitRmsNorm(b_, lanes_, hd, h.qk_norm_eps, {b_.scratch(), outputs}, query ? q_norm_ : k_norm_,
+                b_.Int(0), {b_.scratch(), outputs});
   }
   if (h.rope == RopeKind::kNone) return;
   Value table = b_.MulImm(row, int64_t{h.rope_dim} * 2 * 4);
@@ -339,10 +361,12 @@ void LinearBuilder::EmitRotatedHead(Value row, Value outputs, bool query) {
     Value sine = b_.Load(F32x(lanes_), rope_, table, (h.rope_dim + c) * 4);
     rotated.push_back(b_.Fma(partner, sine, b_.Mul(x, cosine)));
   }
-  for (size_t i = 0; i < rotated.size(); ++i) b_.Store(rotated[i], b_.scratch(), outputs, static_cast<int64_t>(i) * lanes_ * 4);
+  for (size_t i = 0; i < rotated.size(); ++i)
+    b_.Store(rotated[i], b_.scratch(), outputs, static_cast<int64_t>(i) * lanes_ * 4);
 }
 
-// Keys lie in sub-tiles of 16 tokens, [dim][token], so that 16 scores come from one vector a dimension.
+// Keys lie in sub-tiles of 16 tokens, [dim][token], so that 16 scores come from one vector a
+// dimension.
 void LinearBuilder::EmitStoreKey(Value row, Value outputs, Value kv_head) {
   const HeadsParams& h = p_.heads;
   const int64_t size = ScalarBytes(h.kv);
@@ -351,7 +375,8 @@ void LinearBuilder::EmitStoreKey(Value row, Value outputs, Value kv_head) {
   Value slot = b_.Load(kI64, row_kv_, pair, 8);
   Value sub_tile = b_.MulImm(b_.Shr(slot, 4), int64_t{16} * h.head_dim * size);
   Value lane = b_.MulImm(b_.And(slot, b_.Int(15)), size);
-  Value base = b_.Add(b_.Add(page, layer_), b_.Add(b_.MulImm(kv_head, HeadBytes()), b_.Add(sub_tile, lane)));
+  Value base =
+      b_.Add(b_.Add(page, layer_), b_.Add(b_.MulImm(kv_head, HeadBytes()), b_.Add(sub_tile, lane)));
   b_.For(b_.Int(0), b_.Int(h.head_dim), 4, [&](Value d) {
     Value from = b_.Add(outputs, b_.MulImm(d, 4));
     Value to = b_.Add(base, b_.MulImm(d, 16 * size));
@@ -367,7 +392,8 @@ void LinearBuilder::EmitStoreValue(Value row, Value outputs, Value kv_head) {
   Value pair = b_.MulImm(row, 16);
   Value page = b_.Load(kI64, row_kv_, pair, 0);
   Value slot = b_.Load(kI64, row_kv_, pair, 8);
-  Value at = b_.Add(b_.Add(page, layer_), b_.Add(b_.MulImm(kv_head, HeadBytes()), b_.MulImm(slot, h.head_dim * size)));
+  Value at = b_.Add(b_.Add(page, layer_),
+                    b_.Add(b_.MulImm(kv_head, HeadBytes()), b_.MulImm(slot, h.head_dim * size)));
   const int64_t values_at = int64_t{h.page_tokens} * h.head_dim * size;
   for (int c = 0; c < h.head_dim; c += lanes_) {
     b_.Store(b_.Cvt(LoadOutput(outputs, c), h.kv), kv_, at, values_at + c * size);
@@ -377,16 +403,20 @@ void LinearBuilder::EmitStoreValue(Value row, Value outputs, Value kv_head) {
 void LinearBuilder::EmitHeads(int m, Value row) {
   const HeadsParams& h = p_.heads;
   CUVIL_CHECK(out_columns_ == h.head_dim, "a heads tile is one head");
-  CUVIL_CHECK(h.rope == RopeKind::kNone || (h.rope_dim % lanes_ == 0 && (h.rope == RopeKind::kAdjacent || h.rope_dim % (2 * lanes_) == 0)),
+  CUVIL_CHECK(h.rope == RopeKind::kNone ||
+                  (h.rope_dim % lanes_ == 0 &&
+                   (h.rope == RopeKind::kAdjacent || h.rope_dim % (2 * lanes_) == 0)),
               "rotated dimensions fill vectors");
   Value first_key = b_.Int(h.n_head), first_value = b_.Int(h.n_head + h.n_head_kv);
   Value is_query = b_.Cmp(OpCode::kCmpLt, tile_, first_key);
   Value is_value = b_.Cmp(OpCode::kCmpLe, first_value, tile_);
-  Value is_key = b_.And(b_.Cmp(OpCode::kCmpLe, first_key, tile_), b_.Cmp(OpCode::kCmpLt, tile_, first_value));
+  Value is_key =
+      b_.And(b_.Cmp(OpCode::kCmpLe, first_key, tile_), b_.Cmp(OpCode::kCmpLt, tile_, first_value));
   b_.If(is_query, [&] {
     ForRows(m, row, [&](Value r, Value outputs) {
       EmitRotatedHead(r, outputs, true);
-      Value at = b_.Add(b_.MulImm(r, int64_t{h.n_head} * h.head_dim * 4), b_.MulImm(tile_, int64_t{h.head_dim} * 4));
+      Value at = b_.Add(b_.MulImm(r, int64_t{h.n_head} * h.head_dim * 4),
+                        b_.MulImm(tile_, int64_t{h.head_dim} * 4));
       for (int c = 0; c < h.head_dim; c += lanes_) {
         Value v = b_.Load(F32x(lanes_), b_.scratch(), outputs, c * 4);
         b_.Store(b_.Mul(v, b_.Float(h.q_scale, F32x(lanes_))), q_, at, c * 4);
@@ -400,7 +430,9 @@ void LinearBuilder::EmitHeads(int m, Value row) {
     });
   });
   b_.If(is_value, [&] {
-    ForRows(m, row, [&](Value r, Value outputs) { EmitStoreValue(r, outputs, b_.Sub(tile_, first_value)); });
+    ForRows(m, row, [&](Value r, Value outputs) {
+      EmitStoreValue(r, outputs, b_.Sub(tile_, first_value));
+    });
   });
 }
 

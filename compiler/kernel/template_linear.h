@@ -1,10 +1,11 @@
-// The linear template: y[rows, n] = act[rows, k] * W[n, k]^T for packed weights, with a prologue that
-// makes the activations and an epilogue that consumes the outputs. One kernel serves any number of
-// rows up to rows_max; per row the arithmetic and its order do not depend on how many rows there are.
+// The linear template: y[rows, n] = act[rows, k] * W[n, k]^T for packed weights, with a prologue
+// that makes the activations and an epilogue that consumes the outputs. One kernel serves any
+// number of rows up to rows_max; per row the arithmetic and its order do not depend on how many
+// rows there are.
 //
-// Weights are strips of 16 output rows and activations row records, both as runtime/layout.h lays them
-// out; a tile is `strips` consecutive strips, whose outputs [8][strips * 16] f32 pass through worker
-// scratch to the epilogue.
+// Weights are strips of 16 output rows and activations row records, both as runtime/layout.h lays
+// them out; a tile is `strips` consecutive strips, whose outputs [8][strips * 16] f32 pass through
+// worker scratch to the epilogue.
 //
 // Numerics: a8b32 with block weights takes an exact integer dot per block and accumulates
 // acc = fma(float(dot), dw * da, acc); acc = fma(mw, d*sum, acc) in block order. f32 activations
@@ -55,10 +56,11 @@ struct HeadsParams {
 
 struct LinearParams {
   std::string name;
-  int64_t k = 0;           // multiple of 32
-  int64_t n_stride = 0;    // row stride of "out" in elements (store, residual); k of the record (gated)
-  int strips = 4;          // strips a tile
-  int rows_max = 8;        // with a converting prologue: rows the scratch holds
+  int64_t k = 0;  // multiple of 32
+  int64_t n_stride =
+      0;             // row stride of "out" in elements (store, residual); k of the record (gated)
+  int strips = 4;    // strips a tile
+  int rows_max = 8;  // with a converting prologue: rows the scratch holds
   WeightLayout weights = WeightLayout::kF32;
   ActFormat act = ActFormat::kF32;
   Prologue prologue = Prologue::kActs;
@@ -73,9 +75,9 @@ struct LinearParams {
 };
 
 // Buffers in order: w; then "act" or "x" ("norm" follows for kNormRows; "rows" with row_indices);
-// "bias" if any; then by epilogue: out | q, kv(written), row_kv (s64 pairs: page byte offset, slot), rope
-// (f32 per row: rope_dim cosines then rope_dim signed sines), q_norm, k_norm (with qk_norm).
-// Scalars: rows; "layer" byte offset into a page (heads); prefetch (if asked).
+// "bias" if any; then by epilogue: out | q, kv(written), row_kv (s64 pairs: page byte offset,
+// slot), rope (f32 per row: rope_dim cosines then rope_dim signed sines), q_norm, k_norm (with
+// qk_norm). Scalars: rows; "layer" byte offset into a page (heads); prefetch (if asked).
 Kernel BuildLinear(const LinearParams& params, const Machine& machine);
 
 // Row records from f32 rows, one row a tile: the prologue as a launch of its own for many rows.
@@ -95,6 +97,7 @@ Kernel BuildNormAdd(const std::string& name, int64_t k, double eps, const Machin
 
 // Embedding rows: out[i] = scale * W[ids[i]] from GGUF-packed or strip-packed rows, one row a tile.
 // Buffers: w (strip layout), ids (s32), out (written, f32 rows of k).
-Kernel BuildEmbed(const std::string& name, WeightLayout layout, int64_t k, double scale, const Machine& machine);
+Kernel BuildEmbed(const std::string& name, WeightLayout layout, int64_t k, double scale,
+                  const Machine& machine);
 
 }  // namespace cuvil::kernel

@@ -4,8 +4,8 @@
 
 namespace cuvil::kernel {
 
-void EmitRmsNorm(Builder& b, int lanes, int64_t k, double eps, RowSource from, Buf weight, Value weight_offset,
-                 RowSource to) {
+void EmitRmsNorm(Builder& b, int lanes, int64_t k, double eps, RowSource from, Buf weight,
+                 Value weight_offset, RowSource to) {
   CUVIL_CHECK(k % lanes == 0, "rows fill vectors");
   const Type t = F32x(lanes);
   std::vector<Value> sum = b.For(b.Int(0), b.Int(k * 4), lanes * 4, {b.Float(0, t)},
@@ -22,11 +22,12 @@ void EmitRmsNorm(Builder& b, int lanes, int64_t k, double eps, RowSource from, B
   });
 }
 
-void EmitActBlock(Builder& b, int lanes, int64_t k, ActFormat format, const std::vector<Value>& values,
-                  RowSource to, Value block) {
+void EmitActBlock(Builder& b, int lanes, int64_t k, ActFormat format,
+                  const std::vector<Value>& values, RowSource to, Value block) {
   if (format == ActFormat::kF32) {
     Value at = b.Add(to.offset, b.MulImm(block, kBlockK * 4));
-    for (size_t i = 0; i < values.size(); ++i) b.Store(values[i], to.buf, at, static_cast<int64_t>(i) * lanes * 4);
+    for (size_t i = 0; i < values.size(); ++i)
+      b.Store(values[i], to.buf, at, static_cast<int64_t>(i) * lanes * 4);
     return;
   }
   Value largest = b.Abs(values[0]);
@@ -51,11 +52,13 @@ void EmitActBlock(Builder& b, int lanes, int64_t k, ActFormat format, const std:
   b.Store(b.Mul(d, total), to.buf, scale_at, k + k / kBlockK * 4);
 }
 
-void EmitActRecord(Builder& b, int lanes, int64_t k, ActFormat format, RowSource from, RowSource to) {
+void EmitActRecord(Builder& b, int lanes, int64_t k, ActFormat format, RowSource from,
+                   RowSource to) {
   b.For(b.Int(0), b.Int(k / kBlockK), 1, [&](Value block) {
     Value at = b.Add(from.offset, b.MulImm(block, kBlockK * 4));
     std::vector<Value> values;
-    for (int c = 0; c < kBlockK; c += lanes) values.push_back(b.Load(F32x(lanes), from.buf, at, c * 4));
+    for (int c = 0; c < kBlockK; c += lanes)
+      values.push_back(b.Load(F32x(lanes), from.buf, at, c * 4));
     EmitActBlock(b, lanes, k, format, values, to, block);
   });
 }
@@ -89,12 +92,14 @@ Kernel BuildNormAdd(const std::string& name, int64_t k, double eps, const Machin
   EmitRmsNorm(b, lanes, k, eps, {y, at}, norm, b.Int(0), {b.scratch(), scratch});
   b.For(b.Int(0), b.Int(k * 4), lanes * 4, [&](Value i) {
     Value to = b.Add(at, i);
-    b.Store(b.Add(b.Load(F32x(lanes), x, to), b.Load(F32x(lanes), b.scratch(), b.Add(scratch, i))), x, to);
+    b.Store(b.Add(b.Load(F32x(lanes), x, to), b.Load(F32x(lanes), b.scratch(), b.Add(scratch, i))),
+            x, to);
   });
   return b.Finish();
 }
 
-Kernel BuildEmbed(const std::string& name, WeightLayout layout, int64_t k, double scale, const Machine& machine) {
+Kernel BuildEmbed(const std::string& name, WeightLayout layout, int64_t k, double scale,
+                  const Machine& machine) {
   Builder b(name);
   Buf w = b.Buffer("w");
   Buf ids = b.Buffer("ids");
@@ -112,8 +117,9 @@ Kernel BuildEmbed(const std::string& name, WeightLayout layout, int64_t k, doubl
     if (bytes || layout == WeightLayout::kQ4_0 || layout == WeightLayout::kQ4_1) {
       Value scales = b.Add(at, b.MulImm(lane, 2));
       Value d = b.Cvt(b.Load({Scalar::kF16, 1}, w, scales, bytes ? 512 : 256), Scalar::kF32);
-      Value m = layout == WeightLayout::kQ4_1 ? b.Cvt(b.Load({Scalar::kF16, 1}, w, scales, 288), Scalar::kF32)
-                                              : b.Mul(d, b.Float(bytes ? -128 : -8));
+      Value m = layout == WeightLayout::kQ4_1
+                    ? b.Cvt(b.Load({Scalar::kF16, 1}, w, scales, 288), Scalar::kF32)
+                    : b.Mul(d, b.Float(bytes ? -128 : -8));
       b.For(b.Int(0), b.Int(bytes ? 8 : 4), 1, [&](Value j) {
         Value source = b.Add(at, b.Add(b.MulImm(j, 64), b.MulImm(lane, 4)));
         Value to_j = b.Add(to_block, b.MulImm(j, 16));
@@ -133,7 +139,8 @@ Kernel BuildEmbed(const std::string& name, WeightLayout layout, int64_t k, doubl
       const int64_t size = ScalarBytes(s);
       Value source = b.Add(at, b.MulImm(lane, size));
       b.For(b.Int(0), b.Int(kBlockK), 1, [&](Value i) {
-        Value v = b.Cvt(b.Load({s, 1}, w, b.Add(source, b.MulImm(i, kStripRows * size))), Scalar::kF32);
+        Value v =
+            b.Cvt(b.Load({s, 1}, w, b.Add(source, b.MulImm(i, kStripRows * size))), Scalar::kF32);
         b.Store(b.Mul(v, factor), out, b.Add(to_block, b.MulImm(i, 4)));
       });
     }

@@ -1,5 +1,5 @@
-// Row-wise pieces that templates share: RMS norm, activation records, all as kernel IR emitted into a
-// Builder. `lanes` divides 32 and the row length.
+// Row-wise pieces that templates share: RMS norm, activation records, all as kernel IR emitted into
+// a Builder. `lanes` divides 32 and the row length.
 #pragma once
 
 #include <vector>
@@ -15,14 +15,15 @@ struct RowSource {
 };
 
 // to[i] = from[i] / sqrt(mean(from^2) + eps) * weight[i], f32. `to` may equal `from`.
-void EmitRmsNorm(Builder& b, int lanes, int64_t k, double eps, RowSource from, Buf weight, Value weight_offset,
-                 RowSource to);
+void EmitRmsNorm(Builder& b, int lanes, int64_t k, double eps, RowSource from, Buf weight,
+                 Value weight_offset, RowSource to);
 
 // The row record of k f32 values at `from`, written at `to`.
-void EmitActRecord(Builder& b, int lanes, int64_t k, ActFormat format, RowSource from, RowSource to);
+void EmitActRecord(Builder& b, int lanes, int64_t k, ActFormat format, RowSource from,
+                   RowSource to);
 
 // Block number `block` (32 values, given as vectors in order) of a row record for k values at `to`.
-void EmitActBlock(Builder& b, int lanes, int64_t k, ActFormat format, const std::vector<Value>& values,
-                  RowSource to, Value block);
+void EmitActBlock(Builder& b, int lanes, int64_t k, ActFormat format,
+                  const std::vector<Value>& values, RowSource to, Value block);
 
 }  // namespace cuvil::kernel

@@ -1,8 +1,8 @@
 // Partition: cuts the graph of a transformer step into groups, each of which one kernel template
 // serves. It matches data flow, not architecture names: whatever an importer builds from norms,
 // linears, rope, paged attention, gated activations and residual adds is recognised. Every group
-// carries the union of its nodes' locations and the reason it was formed; a node that no group takes
-// is an error naming the op and its location, never a silent fallback.
+// carries the union of its nodes' locations and the reason it was formed; a node that no group
+// takes is an error naming the op and its location, never a silent fallback.
 #pragma once
 
 #include <string>

@@ -24,17 +24,24 @@ using runtime::Region;
 enum Header { kRows, kOuts, kItems, kMerges, kPrefetch };
 enum Input { kIds, kRowKv, kTables, kItemList, kMergeList, kOutRows, kFirstRope };
 
-constexpr int kDecodeSlots = 512;  // 24 KB-sized results of split attention; enough for 64k tokens of context at 3 KV heads
+constexpr int kDecodeSlots =
+    512;  // 24 KB-sized results of split attention; enough for 64k tokens of context at 3 KV heads
 constexpr int64_t kNoWindow = int64_t{1} << 40;
 
 WeightLayout LayoutFor(DType dtype) {
   switch (dtype) {
-    case DType::kQ4_0: return WeightLayout::kQ4_0;
-    case DType::kQ4_1: return WeightLayout::kQ4_1;
-    case DType::kQ8_0: return WeightLayout::kQ8_0;
-    case DType::kF16: return WeightLayout::kF16;
-    case DType::kBf16: return WeightLayout::kBf16;
-    default: return WeightLayout::kF32;  // every other block type expands exactly at load
+    case DType::kQ4_0:
+      return WeightLayout::kQ4_0;
+    case DType::kQ4_1:
+      return WeightLayout::kQ4_1;
+    case DType::kQ8_0:
+      return WeightLayout::kQ8_0;
+    case DType::kF16:
+      return WeightLayout::kF16;
+    case DType::kBf16:
+      return WeightLayout::kBf16;
+    default:
+      return WeightLayout::kF32;  // every other block type expands exactly at load
   }
 }
 
@@ -53,17 +60,24 @@ Expr Scalar_(Header h) { return {.scalar = h}; }
 class Planner {
  public:
   Planner(const ir::Graph& g, const std::vector<Group>& groups, const StepOptions& o)
-      : g_(g), groups_(groups), o_(o), kv_(o.numerics == Numerics::kExact ? Scalar::kF32 : Scalar::kF16) {}
+      : g_(g),
+        groups_(groups),
+        o_(o),
+        kv_(o.numerics == Numerics::kExact ? Scalar::kF32 : Scalar::kF16) {}
 
   absl::StatusOr<StepProgram> Run() {
     p_.header = {"rows", "outs", "items", "merges", "prefetch"};
-    p_.inputs = {{"ids", DType::kI32},         {"row_kv", DType::kI64},  {"tables", DType::kI64}, {"items", DType::kI64},
-                 {"merge_items", DType::kI64}, {"out_rows", DType::kI32}};
+    p_.inputs = {{"ids", DType::kI32},   {"row_kv", DType::kI64},      {"tables", DType::kI64},
+                 {"items", DType::kI64}, {"merge_items", DType::kI64}, {"out_rows", DType::kI32}};
     p_.outputs = {{"logits", DType::kF32}};
     RETURN_IF_ERROR(Sizes());
     for (const Group& group : groups_) {
       RETURN_IF_ERROR(AddWeights(group));
-      p_.decisions.push_back({.rule = group.rule, .applied = true, .reason = Reason(group), .trust = 1, .sources = group.sources});
+      p_.decisions.push_back({.rule = group.rule,
+                              .applied = true,
+                              .reason = Reason(group),
+                              .trust = 1,
+                              .sources = group.sources});
     }
     PlaceWeights();
     RETURN_IF_ERROR(AddPlan("decode", o_.decode_rows, false));
@@ -88,11 +102,13 @@ class Planner {
     for (const Group& g : groups_) {
       if (g.kind == GroupKind::kEmbed) n_embd_ = ColumnsOf(g.weights[0]);
       if (g.kind == GroupKind::kLogits) vocab_ = AlignUp<int64_t>(RowsOf(g.weights[0]), 64);
-      for (const ir::ValueId w : g.weights) RETURN_IF_ERROR(Multiple(absl::StrCat("the width of ", NameOf(w)), ColumnsOf(w), 32));
+      for (const ir::ValueId w : g.weights)
+        RETURN_IF_ERROR(Multiple(absl::StrCat("the width of ", NameOf(w)), ColumnsOf(w), 32));
       if (g.kind == GroupKind::kHeads) {
         RETURN_IF_ERROR(Multiple("head_dim", g.head_dim, 32));
         if (g.rope.dim > 0) {
-          RETURN_IF_ERROR(Multiple("rope dimension", g.rope.dim, g.rope.half ? 2 * o_.machine.lanes : o_.machine.lanes));
+          RETURN_IF_ERROR(Multiple("rope dimension", g.rope.dim,
+                                   g.rope.half ? 2 * o_.machine.lanes : o_.machine.lanes));
         }
         layers_ = std::max(layers_, g.layer + 1);
         kv_heads_ = g.kv_heads;
@@ -102,10 +118,12 @@ class Planner {
           ropes_.push_back(g.rope);
           const std::string name = absl::StrCat("rope.", ropes_.size() - 1);
           p_.inputs.push_back({name, DType::kF32});
-          p_.ropes.push_back({name, g.rope.half, static_cast<int32_t>(g.rope.dim), g.rope.scale, g.rope.freqs});
+          p_.ropes.push_back(
+              {name, g.rope.half, static_cast<int32_t>(g.rope.dim), g.rope.scale, g.rope.freqs});
         }
       }
-      if (g.kind == GroupKind::kGated) RETURN_IF_ERROR(Multiple("the feed-forward width", RowsOf(g.weights[0]), 32));
+      if (g.kind == GroupKind::kGated)
+        RETURN_IF_ERROR(Multiple("the feed-forward width", RowsOf(g.weights[0]), 32));
       if (g.kind == GroupKind::kLogits && g.softcap != 0) {
         return absl::UnimplementedError("a soft cap on logits has no kernel yet");
       }
@@ -124,13 +142,23 @@ class Planner {
 
   std::string Reason(const Group& g) const {
     switch (g.kind) {
-      case GroupKind::kEmbed: return "rows are decoded where they are read";
-      case GroupKind::kHeads: return "q, k and v read the same rows, so one pass over them serves norm, products, rotation and the page write";
-      case GroupKind::kAttention: return "scores never leave the worker's scratch";
-      case GroupKind::kLinear: return g.residual.valid() ? "the product is added to the residual stream where it lies" : "a norm follows the product, so it is stored first";
-      case GroupKind::kNormAdd: return "norm and residual share one pass over the row";
-      case GroupKind::kGated: return "gate and up rows alternate, so each tile finishes its own slice of the feed-forward";
-      case GroupKind::kLogits: return "only the wanted rows are normed and multiplied";
+      case GroupKind::kEmbed:
+        return "rows are decoded where they are read";
+      case GroupKind::kHeads:
+        return "q, k and v read the same rows, so one pass over them serves norm, products, "
+               "rotation and the page write";
+      case GroupKind::kAttention:
+        return "scores never leave the worker's scratch";
+      case GroupKind::kLinear:
+        return g.residual.valid() ? "the product is added to the residual stream where it lies"
+                                  : "a norm follows the product, so it is stored first";
+      case GroupKind::kNormAdd:
+        return "norm and residual share one pass over the row";
+      case GroupKind::kGated:
+        return "gate and up rows alternate, so each tile finishes its own slice of the "
+               "feed-forward";
+      case GroupKind::kLogits:
+        return "only the wanted rows are normed and multiplied";
     }
     return "";
   }
@@ -146,8 +174,13 @@ class Planner {
     for (size_t i = 0; i < p_.weights.size(); ++i) {
       if (p_.weights[i].name == name) return static_cast<int>(i);
     }
-    p_.weights.push_back({.name = name, .prep = runtime::Prep::kFloats, .layout = WeightLayout::kF32, .k = 1, .runs = std::move(runs),
-                          .bytes = AlignUp<int64_t>(count, 16) * 4, .segment = segment_});
+    p_.weights.push_back({.name = name,
+                          .prep = runtime::Prep::kFloats,
+                          .layout = WeightLayout::kF32,
+                          .k = 1,
+                          .runs = std::move(runs),
+                          .bytes = AlignUp<int64_t>(count, 16) * 4,
+                          .segment = segment_});
     return static_cast<int>(p_.weights.size()) - 1;
   }
 
@@ -156,18 +189,25 @@ class Planner {
     return AddFloats(NameOf(v), {{NameOf(v), 0, n}}, n);
   }
 
-  int AddMatrix(const std::string& name, WeightLayout layout, int64_t k, std::vector<runtime::RowRun> runs) {
+  int AddMatrix(const std::string& name, WeightLayout layout, int64_t k,
+                std::vector<runtime::RowRun> runs) {
     for (size_t i = 0; i < p_.weights.size(); ++i) {
       if (p_.weights[i].name == name) return static_cast<int>(i);
     }
     int64_t rows = 0;
     for (const runtime::RowRun& run : runs) rows += run.rows;
-    p_.weights.push_back({.name = name, .prep = runtime::Prep::kStrips, .layout = layout, .k = k, .runs = std::move(runs),
-                          .bytes = rows / kStripRows * WeightStripBytes(layout, k), .segment = segment_});
+    p_.weights.push_back({.name = name,
+                          .prep = runtime::Prep::kStrips,
+                          .layout = layout,
+                          .k = k,
+                          .runs = std::move(runs),
+                          .bytes = rows / kStripRows * WeightStripBytes(layout, k),
+                          .segment = segment_});
     return static_cast<int>(p_.weights.size()) - 1;
   }
 
-  // Matrices of one kernel share a layout: their own when they agree, else f32, which holds any exactly.
+  // Matrices of one kernel share a layout: their own when they agree, else f32, which holds any
+  // exactly.
   WeightLayout CommonLayout(const Group& g) const {
     const WeightLayout first = LayoutFor(TypeOf(g.weights[0]).dtype);
     for (const ir::ValueId w : g.weights) {
@@ -177,7 +217,8 @@ class Planner {
   }
 
   ActFormat ActFor(WeightLayout layout) const {
-    return o_.numerics != Numerics::kExact && IsBlockLayout(layout) ? ActFormat::kA8B32 : ActFormat::kF32;
+    return o_.numerics != Numerics::kExact && IsBlockLayout(layout) ? ActFormat::kA8B32
+                                                                    : ActFormat::kF32;
   }
 
   absl::Status AddWeights(const Group& g) {
@@ -192,12 +233,15 @@ class Planner {
       w.act = ActFor(w.layout);
       std::vector<runtime::RowRun> runs, bias_runs;
       std::string name;
-      for (const ir::ValueId v : g.weights) absl::StrAppend(&name, name.empty() ? "" : "+", NameOf(v));
-      const bool bias = std::any_of(g.biases.begin(), g.biases.end(), [](ir::ValueId v) { return v.valid(); });
+      for (const ir::ValueId v : g.weights)
+        absl::StrAppend(&name, name.empty() ? "" : "+", NameOf(v));
+      const bool bias =
+          std::any_of(g.biases.begin(), g.biases.end(), [](ir::ValueId v) { return v.valid(); });
       int64_t rows = 0;
       auto add_run = [&](size_t i, int64_t first, int64_t count) {
         runs.push_back({NameOf(g.weights[i]), first, count});
-        if (bias) bias_runs.push_back({g.biases[i].valid() ? NameOf(g.biases[i]) : "", first, count});
+        if (bias)
+          bias_runs.push_back({g.biases[i].valid() ? NameOf(g.biases[i]) : "", first, count});
         rows += count;
       };
       if (g.kind == GroupKind::kGated) {
@@ -209,7 +253,8 @@ class Planner {
         for (size_t i = 0; i < g.weights.size(); ++i) add_run(i, 0, RowsOf(g.weights[i]));
       }
       const int64_t padded = AlignUp<int64_t>(rows, g.kind == GroupKind::kHeads ? g.head_dim : 64);
-      if (g.kind == GroupKind::kLinear && rows % 32 != 0) return Multiple(absl::StrCat("the height of ", name), rows, 32);
+      if (g.kind == GroupKind::kLinear && rows % 32 != 0)
+        return Multiple(absl::StrCat("the height of ", name), rows, 32);
       const int64_t target = g.kind == GroupKind::kLinear ? rows : padded;
       if (target > rows) runs.push_back({"", 0, target - rows});
       w.matrix = AddMatrix(name, w.layout, ColumnsOf(g.weights[0]), std::move(runs));
@@ -255,7 +300,8 @@ class Planner {
     const std::vector<int64_t> offsets = AssignOffsets(intervals_, 64, &total);
     plan_.arena_bytes = total;
     for (size_t i = 0; i < intervals_.size(); ++i) {
-      plan_.slots.push_back({intervals_[i].name, offsets[i], intervals_[i].bytes, intervals_[i].first, intervals_[i].last});
+      plan_.slots.push_back({intervals_[i].name, offsets[i], intervals_[i].bytes,
+                             intervals_[i].first, intervals_[i].last});
     }
     // Until now arena arguments held slot numbers.
     for (Launch& launch : plan_.launches) {
@@ -287,9 +333,15 @@ class Planner {
     return it->second;
   }
 
-  void AddLaunch(int kernel, Expr grid, std::vector<Arg> buffers, std::vector<Expr> scalars, const std::string& label) {
-    plan_.launches.push_back({.kernel = kernel, .grid = grid, .buffers = std::move(buffers), .scalars = std::move(scalars),
-                              .segment = SegmentOf(weights_[group_]), .decision = group_, .label = label});
+  void AddLaunch(int kernel, Expr grid, std::vector<Arg> buffers, std::vector<Expr> scalars,
+                 const std::string& label) {
+    plan_.launches.push_back({.kernel = kernel,
+                              .grid = grid,
+                              .buffers = std::move(buffers),
+                              .scalars = std::move(scalars),
+                              .segment = SegmentOf(weights_[group_]),
+                              .decision = group_,
+                              .label = label});
   }
 
   int SegmentOf(const GroupWeights& w) const {
@@ -306,7 +358,9 @@ class Planner {
     if (it != kernel_ids_.end()) return it->second;
     Kernel k = build();
     const int id = static_cast<int>(out_.kernels.size());
-    p_.kernels.push_back({.symbol = k.name, .scratch_bytes = k.scratch_bytes, .buffers = static_cast<int32_t>(k.buffers.size()),
+    p_.kernels.push_back({.symbol = k.name,
+                          .scratch_bytes = k.scratch_bytes,
+                          .buffers = static_cast<int32_t>(k.buffers.size()),
                           .scalars = static_cast<int32_t>(k.scalars.size())});
     out_.kernels.push_back(std::move(k));
     kernel_ids_[name] = id;
@@ -328,13 +382,16 @@ class Planner {
   }
 
   std::string Describe(const kernel::LinearParams& p, std::string_view what) const {
-    return absl::StrCat(Regime(), "_", Sv(what), "_", Sv(LayoutName(p.weights)), p.act == ActFormat::kA8B32 ? "_a8b32" : "_f32",
-                        "_k", p.k, p.bias ? "_bias" : "", p.prologue == kernel::Prologue::kNormRows ? "_norm" : "");
+    return absl::StrCat(Regime(), "_", Sv(what), "_", Sv(LayoutName(p.weights)),
+                        p.act == ActFormat::kA8B32 ? "_a8b32" : "_f32", "_k", p.k,
+                        p.bias ? "_bias" : "",
+                        p.prologue == kernel::Prologue::kNormRows ? "_norm" : "");
   }
 
   // The row records a linear reads: as they are, made by the launch's prologue, or (many rows) by a
   // launch before it. Returns the leading buffer arguments after the weights.
-  std::vector<Arg> Activations(const Group& g, const GroupWeights& w, kernel::LinearParams& p, const std::string& label) {
+  std::vector<Arg> Activations(const Group& g, const GroupWeights& w, kernel::LinearParams& p,
+                               const std::string& label) {
     Live& input = At(g.input);
     // f32 rows are f32 records: widths are multiples of 32.
     if (!g.norm.valid() && input.format == p.act) {
@@ -347,8 +404,10 @@ class Planner {
       if (g.norm.valid()) args.push_back(Weight(w.norm));
       return args;
     }
-    kernel::RowsToActsParams r{.k = p.k, .act = p.act, .norm = g.norm.valid(), .norm_eps = g.norm_eps};
-    r.name = absl::StrCat("rows_to_", p.act == ActFormat::kA8B32 ? "a8b32" : "f32", "_k", p.k, r.norm ? "_norm" : "", EpsName(g.norm_eps));
+    kernel::RowsToActsParams r{
+        .k = p.k, .act = p.act, .norm = g.norm.valid(), .norm_eps = g.norm_eps};
+    r.name = absl::StrCat("rows_to_", p.act == ActFormat::kA8B32 ? "a8b32" : "f32", "_k", p.k,
+                          r.norm ? "_norm" : "", EpsName(g.norm_eps));
     const int id = KernelFor(r.name, [&] { return kernel::BuildRowsToActs(r, o_.machine); });
     const int acts = NewSlot("acts", ActRowBytes(p.act, p.k) * plan_.rows_max);
     std::vector<Arg> buffers = {Slot(input.slot)};
@@ -371,20 +430,28 @@ class Planner {
 
   absl::Status AddGroup(const Group& g, const GroupWeights& w) {
     switch (g.kind) {
-      case GroupKind::kEmbed: return AddEmbed(g, w);
-      case GroupKind::kHeads: return AddHeads(g, w);
-      case GroupKind::kAttention: return AddAttention(g);
-      case GroupKind::kLinear: return AddLinear(g, w);
-      case GroupKind::kNormAdd: return AddNormAdd(g, w);
-      case GroupKind::kGated: return AddGated(g, w);
-      case GroupKind::kLogits: return AddLogits(g, w);
+      case GroupKind::kEmbed:
+        return AddEmbed(g, w);
+      case GroupKind::kHeads:
+        return AddHeads(g, w);
+      case GroupKind::kAttention:
+        return AddAttention(g);
+      case GroupKind::kLinear:
+        return AddLinear(g, w);
+      case GroupKind::kNormAdd:
+        return AddNormAdd(g, w);
+      case GroupKind::kGated:
+        return AddGated(g, w);
+      case GroupKind::kLogits:
+        return AddLogits(g, w);
     }
     return absl::OkStatus();
   }
 
   absl::Status AddEmbed(const Group& g, const GroupWeights& w) {
     const std::string name = absl::StrCat("embed_", Sv(LayoutName(w.layout)), "_k", n_embd_);
-    const int id = KernelFor(name, [&] { return kernel::BuildEmbed(name, w.layout, n_embd_, g.scale, o_.machine); });
+    const int id = KernelFor(
+        name, [&] { return kernel::BuildEmbed(name, w.layout, n_embd_, g.scale, o_.machine); });
     x_slot_ = NewSlot("residual", n_embd_ * 4 * plan_.rows_max);
     live_[g.output.value] = {x_slot_};
     AddLaunch(id, Scalar_(kRows), {Weight(w.matrix), In(kIds), Slot(x_slot_)}, {}, "embed");
@@ -396,10 +463,18 @@ class Planner {
     const std::string label = absl::StrCat("blk.", g.layer, " qkv");
     p.strips = static_cast<int>(g.head_dim) / kStripRows;
     p.epilogue = kernel::Epilogue::kHeads;
-    p.heads = {.n_head = static_cast<int>(g.heads), .n_head_kv = static_cast<int>(g.kv_heads), .head_dim = static_cast<int>(g.head_dim),
-               .rope = g.rope.dim == 0 ? kernel::RopeKind::kNone : g.rope.half ? kernel::RopeKind::kHalf : kernel::RopeKind::kAdjacent,
-               .rope_dim = static_cast<int>(g.rope.dim), .q_scale = g.scale, .qk_norm = g.q_norm.valid(),
-               .qk_norm_eps = g.qk_norm_eps, .kv = kv_, .page_tokens = o_.page_tokens};
+    p.heads = {.n_head = static_cast<int>(g.heads),
+               .n_head_kv = static_cast<int>(g.kv_heads),
+               .head_dim = static_cast<int>(g.head_dim),
+               .rope = g.rope.dim == 0 ? kernel::RopeKind::kNone
+                       : g.rope.half   ? kernel::RopeKind::kHalf
+                                       : kernel::RopeKind::kAdjacent,
+               .rope_dim = static_cast<int>(g.rope.dim),
+               .q_scale = g.scale,
+               .qk_norm = g.q_norm.valid(),
+               .qk_norm_eps = g.qk_norm_eps,
+               .kv = kv_,
+               .page_tokens = o_.page_tokens};
     std::vector<Arg> buffers = {Weight(w.matrix)};
     for (const Arg& a : Activations(g, w, p, label)) buffers.push_back(a);
     if (w.bias >= 0) buffers.push_back(Weight(w.bias));
@@ -413,12 +488,15 @@ class Planner {
       buffers.push_back(Weight(w.q_norm));
       buffers.push_back(Weight(w.k_norm));
     }
-    p.name = absl::StrCat(Describe(p, "heads"), "_h", g.heads, "x", g.head_dim, "kv", g.kv_heads, g.rope.half ? "_half" : "",
-                          "_r", g.rope.dim, g.q_norm.valid() ? "_qknorm" : "", EpsName(g.norm_eps), EpsName(g.qk_norm_eps));
+    p.name = absl::StrCat(Describe(p, "heads"), "_h", g.heads, "x", g.head_dim, "kv", g.kv_heads,
+                          g.rope.half ? "_half" : "", "_r", g.rope.dim,
+                          g.q_norm.valid() ? "_qknorm" : "", EpsName(g.norm_eps),
+                          EpsName(g.qk_norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
     std::vector<Expr> scalars = {Scalar_(kRows), Constant(g.layer * kv_heads_ * head_bytes_)};
     if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
-    AddLaunch(id, Constant(g.heads + 2 * g.kv_heads), std::move(buffers), std::move(scalars), label);
+    AddLaunch(id, Constant(g.heads + 2 * g.kv_heads), std::move(buffers), std::move(scalars),
+              label);
     return absl::OkStatus();
   }
 
@@ -433,7 +511,8 @@ class Planner {
     // The output feeds the group that reads it in its own format.
     if (g != nullptr) {
       for (size_t i = 0; i < groups_.size(); ++i) {
-        if (groups_[i].kind == GroupKind::kLinear && groups_[i].input == g->output) p.out_act = weights_[i].act;
+        if (groups_[i].kind == GroupKind::kLinear && groups_[i].input == g->output)
+          p.out_act = weights_[i].act;
       }
     }
     return p;
@@ -447,14 +526,22 @@ class Planner {
     kernel::AttentionParams m = p;
     m.name = absl::StrCat("attention_merge_", act);
     const int merge = KernelFor(m.name, [&] { return kernel::BuildAttentionMerge(m, o_.machine); });
-    const int out = NewSlot("attention", ActRowBytes(p.out_act, n_head_ * head_dim_) * plan_.rows_max);
+    const int out =
+        NewSlot("attention", ActRowBytes(p.out_act, n_head_ * head_dim_) * plan_.rows_max);
     const int partial = NewSlot("partial", kernel::AttentionSlotBytes(p) * plan_.partial_slots);
     live_[g.output.value] = {out, p.out_act};
     const int64_t window = g.window > 0 ? g.window : kNoWindow;
     AddLaunch(id, Scalar_(kItems),
-              {Slot(At(g.input).slot), {Region::kState, 0, 0}, In(kTables), In(kItemList), Slot(out), Slot(partial)},
-              {Constant(g.layer * kv_heads_ * head_bytes_), Constant(window), Constant(g.sinks)}, absl::StrCat("blk.", g.layer, " attention"));
-    AddLaunch(merge, Scalar_(kMerges), {Slot(partial), In(kMergeList), Slot(out)}, {}, absl::StrCat("blk.", g.layer, " merge"));
+              {Slot(At(g.input).slot),
+               {Region::kState, 0, 0},
+               In(kTables),
+               In(kItemList),
+               Slot(out),
+               Slot(partial)},
+              {Constant(g.layer * kv_heads_ * head_bytes_), Constant(window), Constant(g.sinks)},
+              absl::StrCat("blk.", g.layer, " attention"));
+    AddLaunch(merge, Scalar_(kMerges), {Slot(partial), In(kMergeList), Slot(out)}, {},
+              absl::StrCat("blk.", g.layer, " merge"));
     return absl::OkStatus();
   }
 
@@ -477,7 +564,8 @@ class Planner {
     }
     live_[g.output.value] = {out};
     buffers.push_back(Slot(out));
-    p.name = absl::StrCat(Describe(p, g.residual.valid() ? "residual" : "store"), "_n", n, EpsName(g.norm_eps));
+    p.name = absl::StrCat(Describe(p, g.residual.valid() ? "residual" : "store"), "_n", n,
+                          EpsName(g.norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
     std::vector<Expr> scalars = {Scalar_(kRows)};
     if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
@@ -487,10 +575,12 @@ class Planner {
 
   absl::Status AddNormAdd(const Group& g, const GroupWeights& w) {
     const std::string name = absl::StrCat("norm_add_k", n_embd_, EpsName(g.norm_eps));
-    const int id = KernelFor(name, [&] { return kernel::BuildNormAdd(name, n_embd_, g.norm_eps, o_.machine); });
+    const int id = KernelFor(
+        name, [&] { return kernel::BuildNormAdd(name, n_embd_, g.norm_eps, o_.machine); });
     CUVIL_CHECK(At(g.residual).slot == x_slot_, "the residual stream lies in one place");
     live_[g.output.value] = {x_slot_};
-    AddLaunch(id, Scalar_(kRows), {Slot(At(g.input).slot), Weight(w.norm), Slot(x_slot_)}, {}, NameOf(g.norm));
+    AddLaunch(id, Scalar_(kRows), {Slot(At(g.input).slot), Weight(w.norm), Slot(x_slot_)}, {},
+              NameOf(g.norm));
     return absl::OkStatus();
   }
 
@@ -503,7 +593,8 @@ class Planner {
     p.epilogue = kernel::Epilogue::kGated;
     p.activation = g.gelu ? kernel::Activation::kGeluTanh : kernel::Activation::kSilu;
     for (size_t i = 0; i < groups_.size(); ++i) {
-      if (groups_[i].kind == GroupKind::kLinear && groups_[i].input == g.output) p.out_act = weights_[i].act;
+      if (groups_[i].kind == GroupKind::kLinear && groups_[i].input == g.output)
+        p.out_act = weights_[i].act;
     }
     std::vector<Arg> buffers = {Weight(w.matrix)};
     for (const Arg& a : Activations(g, w, p, label)) buffers.push_back(a);
@@ -511,8 +602,9 @@ class Planner {
     const int out = NewSlot("hidden", ActRowBytes(p.out_act, n_ff) * plan_.rows_max);
     live_[g.output.value] = {out, p.out_act};
     buffers.push_back(Slot(out));
-    p.name = absl::StrCat(Describe(p, "gated"), "_n", n_ff, g.gelu ? "_gelu" : "", p.out_act == ActFormat::kA8B32 ? "_to_a8b32" : "_to_f32",
-                          EpsName(g.norm_eps));
+    p.name =
+        absl::StrCat(Describe(p, "gated"), "_n", n_ff, g.gelu ? "_gelu" : "",
+                     p.out_act == ActFormat::kA8B32 ? "_to_a8b32" : "_to_f32", EpsName(g.norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
     std::vector<Expr> scalars = {Scalar_(kRows)};
     if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
@@ -531,7 +623,12 @@ class Planner {
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
     std::vector<Expr> scalars = {Scalar_(kOuts)};
     if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
-    AddLaunch(id, Constant(vocab_ / 64), {Weight(w.matrix), Slot(At(g.input).slot), Weight(w.norm), In(kOutRows), {Region::kOutput, 0, 0}},
+    AddLaunch(id, Constant(vocab_ / 64),
+              {Weight(w.matrix),
+               Slot(At(g.input).slot),
+               Weight(w.norm),
+               In(kOutRows),
+               {Region::kOutput, 0, 0}},
               std::move(scalars), "logits");
     return absl::OkStatus();
   }
@@ -572,7 +669,8 @@ std::string_view NumericsName(Numerics n) {
   return kNames[static_cast<int>(n)];
 }
 
-absl::StatusOr<StepProgram> PlanStep(const ir::Graph& graph, const std::vector<Group>& groups, const StepOptions& options) {
+absl::StatusOr<StepProgram> PlanStep(const ir::Graph& graph, const std::vector<Group>& groups,
+                                     const StepOptions& options) {
   bool heads = false, logits = false, embed = false;
   for (const Group& g : groups) {
     heads |= g.kind == GroupKind::kHeads;
@@ -580,7 +678,8 @@ absl::StatusOr<StepProgram> PlanStep(const ir::Graph& graph, const std::vector<G
     embed |= g.kind == GroupKind::kEmbed;
   }
   if (!heads || !logits || !embed) {
-    return absl::UnimplementedError("a step needs an embedding, at least one attention layer and logits");
+    return absl::UnimplementedError(
+        "a step needs an embedding, at least one attention layer and logits");
   }
   return Planner(graph, groups, options).Run();
 }

@@ -5,9 +5,9 @@
 // launch's prologue (five launches a layer); "prefill" serves many rows and converts them once, in
 // launches of their own.
 //
-// Header scalars: rows, outs, items, merges, prefetch. Inputs: ids (s32), row_kv (s64 pairs: page byte
-// offset, slot), tables, items, merge_items (s64; see template_attention.h), out_rows (s32), rope.N.
-// Output: logits, f32 [outs][vocab rounded up to 64].
+// Header scalars: rows, outs, items, merges, prefetch. Inputs: ids (s32), row_kv (s64 pairs: page
+// byte offset, slot), tables, items, merge_items (s64; see template_attention.h), out_rows (s32),
+// rope.N. Output: logits, f32 [outs][vocab rounded up to 64].
 #pragma once
 
 #include <string>
@@ -22,9 +22,9 @@
 
 namespace cuvil::plan {
 
-// exact: f32 activations and keys/values. fast: 8-bit activations with a scale per 32 for block-typed
-// weights, f16 keys/values. deterministic: fast restricted to kernels whose rows do not depend on
-// their neighbours, which here all of them are, so it shares fast's program.
+// exact: f32 activations and keys/values. fast: 8-bit activations with a scale per 32 for
+// block-typed weights, f16 keys/values. deterministic: fast restricted to kernels whose rows do not
+// depend on their neighbours, which here all of them are, so it shares fast's program.
 enum class Numerics : uint8_t { kExact, kFast, kDeterministic };
 absl::StatusOr<Numerics> ParseNumerics(std::string_view name);
 std::string_view NumericsName(Numerics n);
@@ -43,7 +43,8 @@ struct StepProgram {
 };
 
 // Unimplemented when sizes do not fit the templates (each sentence says which).
-absl::StatusOr<StepProgram> PlanStep(const ir::Graph& graph, const std::vector<passes::Group>& groups,
+absl::StatusOr<StepProgram> PlanStep(const ir::Graph& graph,
+                                     const std::vector<passes::Group>& groups,
                                      const StepOptions& options);
 
 }  // namespace cuvil::plan

@@ -16,7 +16,8 @@ absl::Status FromLlvm(llvm::Error error, const std::string& what) {
 
 class LinkedImage : public CodeImage {
  public:
-  LinkedImage(std::unique_ptr<llvm::orc::LLJIT> jit, std::map<std::string, KernelFn> functions, size_t bytes)
+  LinkedImage(std::unique_ptr<llvm::orc::LLJIT> jit, std::map<std::string, KernelFn> functions,
+              size_t bytes)
       : jit_(std::move(jit)), functions_(std::move(functions)), bytes_(bytes) {}
   KernelFn Function(const std::string& symbol) const override {
     const auto it = functions_.find(symbol);
@@ -46,7 +47,8 @@ absl::StatusOr<std::shared_ptr<const CodeImage>> CodeImage::Link(absl::Span<cons
   size_t bytes = 0;
   for (const Object& object : objects) {
     auto buffer = llvm::MemoryBuffer::getMemBuffer(
-        llvm::StringRef(reinterpret_cast<const char*>(object.bytes.data()), object.bytes.size()), object.symbol,
+        llvm::StringRef(reinterpret_cast<const char*>(object.bytes.data()), object.bytes.size()),
+        object.symbol,
         /*RequiresNullTerminator=*/false);
     if (llvm::Error e = (*jit)->addObjectFile(std::move(buffer))) {
       return FromLlvm(std::move(e), absl::StrCat("cannot link kernel '", object.symbol, "'"));
@@ -56,7 +58,9 @@ absl::StatusOr<std::shared_ptr<const CodeImage>> CodeImage::Link(absl::Span<cons
   std::map<std::string, KernelFn> functions;
   for (const Object& object : objects) {
     auto address = (*jit)->lookup(object.symbol);
-    if (!address) return FromLlvm(address.takeError(), absl::StrCat("cannot link kernel '", object.symbol, "'"));
+    if (!address)
+      return FromLlvm(address.takeError(),
+                      absl::StrCat("cannot link kernel '", object.symbol, "'"));
     functions[object.symbol] = address->toPtr<KernelFn>();
   }
   return std::shared_ptr<const CodeImage>(

@@ -1,6 +1,6 @@
 // Executable code: objects linked into this process. Built by one thread, then immutable; the
-// functions may be called from any thread for as long as the image lives. Pages are written, then made
-// read-only and executable: never both. Symbols resolve inside the image only.
+// functions may be called from any thread for as long as the image lives. Pages are written, then
+// made read-only and executable: never both. Symbols resolve inside the image only.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@
 #include "llvm/Config/llvm-config.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/IntrinsicsX86.h"
-#include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/MDBuilder.h"
 #include "llvm/IR/Module.h"
 #include "llvm/IR/Verifier.h"
@@ -82,31 +82,40 @@ class Translator {
     }
     llvm::Type* ptr = llvm::PointerType::get(context_, 0);
     for (size_t i = 0; i < k_.buffers.size(); ++i) {
-      buffers_.push_back(b_.CreateAlignedLoad(ptr, b_.CreateConstGEP1_64(ptr, function_->getArg(0), i),
+      buffers_.push_back(b_.CreateAlignedLoad(ptr,
+                                              b_.CreateConstGEP1_64(ptr, function_->getArg(0), i),
                                               llvm::Align(8), k_.buffers[i].name));
     }
     buffers_.push_back(function_->getArg(2));
     for (size_t i = 0; i < k_.scalars.size(); ++i) {
       scalars_.push_back(b_.CreateAlignedLoad(
-          b_.getInt64Ty(), b_.CreateConstGEP1_64(b_.getInt64Ty(), function_->getArg(1), i), llvm::Align(8),
-          k_.scalars[i]));
+          b_.getInt64Ty(), b_.CreateConstGEP1_64(b_.getInt64Ty(), function_->getArg(1), i),
+          llvm::Align(8), k_.scalars[i]));
     }
   }
 
   llvm::Type* ScalarType(Scalar s) {
     switch (s) {
-      case Scalar::kI1: return b_.getInt1Ty();
+      case Scalar::kI1:
+        return b_.getInt1Ty();
       case Scalar::kS8:
-      case Scalar::kU8: return b_.getInt8Ty();
+      case Scalar::kU8:
+        return b_.getInt8Ty();
       case Scalar::kS16:
       case Scalar::kU16:
-      case Scalar::kBf16: return b_.getInt16Ty();  // bf16 arithmetic is never done: only converted
+      case Scalar::kBf16:
+        return b_.getInt16Ty();  // bf16 arithmetic is never done: only converted
       case Scalar::kS32:
-      case Scalar::kU32: return b_.getInt32Ty();
-      case Scalar::kS64: return b_.getInt64Ty();
-      case Scalar::kF16: return b_.getHalfTy();
-      case Scalar::kF32: return b_.getFloatTy();
-      case Scalar::kF64: return b_.getDoubleTy();
+      case Scalar::kU32:
+        return b_.getInt32Ty();
+      case Scalar::kS64:
+        return b_.getInt64Ty();
+      case Scalar::kF16:
+        return b_.getHalfTy();
+      case Scalar::kF32:
+        return b_.getFloatTy();
+      case Scalar::kF64:
+        return b_.getDoubleTy();
     }
     return nullptr;
   }
@@ -118,7 +127,9 @@ class Translator {
 
   Value* Get(kernel::Value v) { return values_[v.id]; }
 
-  size_t BufferSlot(kernel::Buf b) { return b.index == kernel::kScratch ? buffers_.size() - 1 : b.index; }
+  size_t BufferSlot(kernel::Buf b) {
+    return b.index == kernel::kScratch ? buffers_.size() - 1 : b.index;
+  }
 
   Value* Address(kernel::Buf b, Value* offset, int64_t disp) {
     Value* p = b_.CreateGEP(b_.getInt8Ty(), buffers_[BufferSlot(b)], offset);
@@ -180,21 +191,27 @@ class Translator {
 
   void EmitOp(const Op& op) {
     switch (op.code) {
-      case OpCode::kFor: return EmitFor(op);
-      case OpCode::kIf: return EmitGuarded(op, Get(op.in[0]));
-      case OpCode::kOnce: return EmitGuarded(op, b_.CreateICmpNE(function_->getArg(4), b_.getInt64(0)));
+      case OpCode::kFor:
+        return EmitFor(op);
+      case OpCode::kIf:
+        return EmitGuarded(op, Get(op.in[0]));
+      case OpCode::kOnce:
+        return EmitGuarded(op, b_.CreateICmpNE(function_->getArg(4), b_.getInt64(0)));
       case OpCode::kStore: {
-        auto* store = b_.CreateAlignedStore(Get(op.in[0]), Address(op.buf, Get(op.in[1]), op.imm), llvm::Align(1));
+        auto* store = b_.CreateAlignedStore(Get(op.in[0]), Address(op.buf, Get(op.in[1]), op.imm),
+                                            llvm::Align(1));
         Tag(store, op.buf);
         return;
       }
       case OpCode::kPrefetch: {
         llvm::Type* ptr = llvm::PointerType::get(context_, 0);
         b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ptr},
-                           {Address(op.buf, Get(op.in[0]), op.imm), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+                           {Address(op.buf, Get(op.in[0]), op.imm), b_.getInt32(0), b_.getInt32(3),
+                            b_.getInt32(1)});
         return;
       }
-      default: values_[op.out[0].id] = EmitValue(op);
+      default:
+        values_[op.out[0].id] = EmitValue(op);
     }
   }
 
@@ -230,9 +247,11 @@ class Translator {
     for (int lane = 0; lane < op.type.lanes; ++lane) {
       Value* i = op.type.lanes == 1 ? index : b_.CreateExtractElement(index, lane);
       const bool is_signed = kernel::IsSigned(k_.type(op.in[1]).scalar);
-      i = is_signed ? b_.CreateSExtOrTrunc(i, b_.getInt64Ty()) : b_.CreateZExtOrTrunc(i, b_.getInt64Ty());
+      i = is_signed ? b_.CreateSExtOrTrunc(i, b_.getInt64Ty())
+                    : b_.CreateZExtOrTrunc(i, b_.getInt64Ty());
       Value* offset = b_.CreateAdd(Get(op.in[0]), b_.CreateMul(i, b_.getInt64(size)));
-      auto* load = b_.CreateAlignedLoad(ScalarType(op.type.scalar), Address(op.buf, offset, op.imm), llvm::Align(1));
+      auto* load = b_.CreateAlignedLoad(ScalarType(op.type.scalar), Address(op.buf, offset, op.imm),
+                                        llvm::Align(1));
       Tag(load, op.buf);
       if (op.type.lanes == 1) return load;
       out = b_.CreateInsertElement(out, load, lane);
@@ -289,12 +308,14 @@ class Translator {
                                          : llvm::Intrinsic::x86_sse2_pmadd_wd;
     auto words = [&](Value* x, Value* y) { return b_.CreateIntrinsic(madd_words, {}, {x, y}); };
     if (byte_max <= 128) {
-      // Two products of at most 128 * 128 each fit s16 up to a bound of 127; 128 * -128 * 2 fits too.
+      // Two products of at most 128 * 128 each fit s16 up to a bound of 127; 128 * -128 * 2 fits
+      // too.
       const auto madd_bytes = lanes == 16  ? llvm::Intrinsic::x86_avx512_pmaddubs_w_512
                               : lanes == 8 ? llvm::Intrinsic::x86_avx2_pmadd_ub_sw
                                            : llvm::Intrinsic::x86_ssse3_pmadd_ub_sw_128;
       if (byte_max <= 127) {
-        Value* pairs = b_.CreateIntrinsic(madd_bytes, {}, {b_.CreateBitCast(a, bytes), b_.CreateBitCast(w, bytes)});
+        Value* pairs = b_.CreateIntrinsic(madd_bytes, {},
+                                          {b_.CreateBitCast(a, bytes), b_.CreateBitCast(w, bytes)});
         return b_.CreateAdd(c, words(pairs, llvm::ConstantInt::get(shorts, 1)));
       }
     }
@@ -303,7 +324,8 @@ class Translator {
     Value* w16 = b_.CreateBitCast(w, shorts);
     Value* a_even = b_.CreateAnd(a16, llvm::ConstantInt::get(shorts, 0xff));
     Value* a_odd = b_.CreateLShr(a16, llvm::ConstantInt::get(shorts, 8));
-    Value* w_even = b_.CreateAShr(b_.CreateShl(w16, llvm::ConstantInt::get(shorts, 8)), llvm::ConstantInt::get(shorts, 8));
+    Value* w_even = b_.CreateAShr(b_.CreateShl(w16, llvm::ConstantInt::get(shorts, 8)),
+                                  llvm::ConstantInt::get(shorts, 8));
     Value* w_odd = b_.CreateAShr(w16, llvm::ConstantInt::get(shorts, 8));
     (void)ints;
     return b_.CreateAdd(c, b_.CreateAdd(words(a_even, w_even), words(a_odd, w_odd)));
@@ -327,8 +349,11 @@ class Translator {
       if (lanes == 1) return Dot4Scalar(c, a, w);
       Value* out = llvm::PoisonValue::get(Ty(op.type));
       for (int i = 0; i < lanes; ++i) {
-        out = b_.CreateInsertElement(out, Dot4Scalar(b_.CreateExtractElement(c, i), b_.CreateExtractElement(a, i),
-                                                     b_.CreateExtractElement(w, i)), i);
+        out = b_.CreateInsertElement(
+            out,
+            Dot4Scalar(b_.CreateExtractElement(c, i), b_.CreateExtractElement(a, i),
+                       b_.CreateExtractElement(w, i)),
+            i);
       }
       return out;
     }
@@ -361,7 +386,8 @@ class Translator {
     auto c = [&](uint32_t v) { return llvm::ConstantInt::get(i32, v); };
     Value* bits = b_.CreateBitCast(f, i32);
     Value* high = b_.CreateLShr(bits, c(16));
-    Value* rounded = b_.CreateLShr(b_.CreateAdd(bits, b_.CreateAdd(c(0x7fff), b_.CreateAnd(high, c(1)))), c(16));
+    Value* rounded =
+        b_.CreateLShr(b_.CreateAdd(bits, b_.CreateAdd(c(0x7fff), b_.CreateAnd(high, c(1)))), c(16));
     Value* nan = b_.CreateFCmpUNO(f, f);
     return b_.CreateTrunc(b_.CreateSelect(nan, b_.CreateOr(high, c(0x40)), rounded), i16);
   }
@@ -393,7 +419,8 @@ class Translator {
     llvm::Type* t = Ty(to);
     const bool from_float = kernel::IsFloat(from), to_float = kernel::IsFloat(to.scalar);
     if (from_float && to_float) return b_.CreateFPCast(v, t);
-    if (from_float) return kernel::IsSigned(to.scalar) ? b_.CreateFPToSI(v, t) : b_.CreateFPToUI(v, t);
+    if (from_float)
+      return kernel::IsSigned(to.scalar) ? b_.CreateFPToSI(v, t) : b_.CreateFPToUI(v, t);
     if (to_float) return kernel::IsSigned(from) ? b_.CreateSIToFP(v, t) : b_.CreateUIToFP(v, t);
     return kernel::IsSigned(from) ? b_.CreateSExtOrTrunc(v, t) : b_.CreateZExtOrTrunc(v, t);
   }
@@ -403,10 +430,14 @@ class Translator {
     const Scalar s = k_.type(op.in[0]).scalar;
     const bool f = kernel::IsFloat(s), g = kernel::IsSigned(s);
     switch (op.code) {
-      case OpCode::kCmpEq: return f ? b_.CreateFCmpOEQ(a, c) : b_.CreateICmpEQ(a, c);
-      case OpCode::kCmpNe: return f ? b_.CreateFCmpUNE(a, c) : b_.CreateICmpNE(a, c);
-      case OpCode::kCmpLt: return f ? b_.CreateFCmpOLT(a, c) : g ? b_.CreateICmpSLT(a, c) : b_.CreateICmpULT(a, c);
-      default: return f ? b_.CreateFCmpOLE(a, c) : g ? b_.CreateICmpSLE(a, c) : b_.CreateICmpULE(a, c);
+      case OpCode::kCmpEq:
+        return f ? b_.CreateFCmpOEQ(a, c) : b_.CreateICmpEQ(a, c);
+      case OpCode::kCmpNe:
+        return f ? b_.CreateFCmpUNE(a, c) : b_.CreateICmpNE(a, c);
+      case OpCode::kCmpLt:
+        return f ? b_.CreateFCmpOLT(a, c) : g ? b_.CreateICmpSLT(a, c) : b_.CreateICmpULT(a, c);
+      default:
+        return f ? b_.CreateFCmpOLE(a, c) : g ? b_.CreateICmpSLE(a, c) : b_.CreateICmpULE(a, c);
     }
   }
 
@@ -415,16 +446,26 @@ class Translator {
     const Scalar s = op.type.scalar;
     const bool f = kernel::IsFloat(s), g = kernel::IsSigned(s);
     switch (op.code) {
-      case OpCode::kAdd: return f ? b_.CreateFAdd(a, c) : b_.CreateAdd(a, c);
-      case OpCode::kSub: return f ? b_.CreateFSub(a, c) : b_.CreateSub(a, c);
-      case OpCode::kMul: return f ? b_.CreateFMul(a, c) : b_.CreateMul(a, c);
-      case OpCode::kDiv: return f ? b_.CreateFDiv(a, c) : g ? b_.CreateSDiv(a, c) : b_.CreateUDiv(a, c);
-      case OpCode::kRem: return g ? b_.CreateSRem(a, c) : b_.CreateURem(a, c);
-      case OpCode::kMin: return MinMax(false, s, a, c);
-      case OpCode::kMax: return MinMax(true, s, a, c);
-      case OpCode::kAnd: return b_.CreateAnd(a, c);
-      case OpCode::kOr: return b_.CreateOr(a, c);
-      default: return b_.CreateXor(a, c);
+      case OpCode::kAdd:
+        return f ? b_.CreateFAdd(a, c) : b_.CreateAdd(a, c);
+      case OpCode::kSub:
+        return f ? b_.CreateFSub(a, c) : b_.CreateSub(a, c);
+      case OpCode::kMul:
+        return f ? b_.CreateFMul(a, c) : b_.CreateMul(a, c);
+      case OpCode::kDiv:
+        return f ? b_.CreateFDiv(a, c) : g ? b_.CreateSDiv(a, c) : b_.CreateUDiv(a, c);
+      case OpCode::kRem:
+        return g ? b_.CreateSRem(a, c) : b_.CreateURem(a, c);
+      case OpCode::kMin:
+        return MinMax(false, s, a, c);
+      case OpCode::kMax:
+        return MinMax(true, s, a, c);
+      case OpCode::kAnd:
+        return b_.CreateAnd(a, c);
+      case OpCode::kOr:
+        return b_.CreateOr(a, c);
+      default:
+        return b_.CreateXor(a, c);
     }
   }
 
@@ -432,34 +473,50 @@ class Translator {
     Value* a = Get(op.in[0]);
     const bool f = kernel::IsFloat(op.type.scalar);
     switch (op.code) {
-      case OpCode::kNeg: return f ? b_.CreateFNeg(a) : b_.CreateNeg(a);
+      case OpCode::kNeg:
+        return f ? b_.CreateFNeg(a) : b_.CreateNeg(a);
       case OpCode::kAbs:
         return f ? b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a)
-                 : static_cast<Value*>(b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, a, b_.getFalse()));
-      case OpCode::kSqrt: return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a);
-      case OpCode::kFloor: return b_.CreateUnaryIntrinsic(llvm::Intrinsic::floor, a);
-      case OpCode::kCeil: return b_.CreateUnaryIntrinsic(llvm::Intrinsic::ceil, a);
-      case OpCode::kTrunc: return b_.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, a);
-      default: return b_.CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, a);
+                 : static_cast<Value*>(
+                       b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, a, b_.getFalse()));
+      case OpCode::kSqrt:
+        return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a);
+      case OpCode::kFloor:
+        return b_.CreateUnaryIntrinsic(llvm::Intrinsic::floor, a);
+      case OpCode::kCeil:
+        return b_.CreateUnaryIntrinsic(llvm::Intrinsic::ceil, a);
+      case OpCode::kTrunc:
+        return b_.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, a);
+      default:
+        return b_.CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, a);
     }
   }
 
   Value* EmitValue(const Op& op) {
     switch (op.code) {
-      case OpCode::kConst: return EmitConst(op);
-      case OpCode::kScalarArg: return scalars_[op.imm];
-      case OpCode::kTile: return function_->getArg(3);
-      case OpCode::kIota: return EmitIota(op.type);
-      case OpCode::kSplat: return b_.CreateVectorSplat(op.type.lanes, Get(op.in[0]));
+      case OpCode::kConst:
+        return EmitConst(op);
+      case OpCode::kScalarArg:
+        return scalars_[op.imm];
+      case OpCode::kTile:
+        return function_->getArg(3);
+      case OpCode::kIota:
+        return EmitIota(op.type);
+      case OpCode::kSplat:
+        return b_.CreateVectorSplat(op.type.lanes, Get(op.in[0]));
       case OpCode::kLoad: {
-        auto* load = b_.CreateAlignedLoad(Ty(op.type), Address(op.buf, Get(op.in[0]), op.imm), llvm::Align(1));
+        auto* load = b_.CreateAlignedLoad(Ty(op.type), Address(op.buf, Get(op.in[0]), op.imm),
+                                          llvm::Align(1));
         Tag(load, op.buf);
         return load;
       }
-      case OpCode::kGather: return EmitGather(op);
+      case OpCode::kGather:
+        return EmitGather(op);
       case OpCode::kFma:
-        return b_.CreateIntrinsic(llvm::Intrinsic::fma, {Ty(op.type)}, {Get(op.in[0]), Get(op.in[1]), Get(op.in[2])});
-      case OpCode::kShl: return b_.CreateShl(Get(op.in[0]), op.imm);
+        return b_.CreateIntrinsic(llvm::Intrinsic::fma, {Ty(op.type)},
+                                  {Get(op.in[0]), Get(op.in[1]), Get(op.in[2])});
+      case OpCode::kShl:
+        return b_.CreateShl(Get(op.in[0]), op.imm);
       case OpCode::kShr:
         return kernel::IsSigned(op.type.scalar) ? b_.CreateAShr(Get(op.in[0]), op.imm)
                                                 : b_.CreateLShr(Get(op.in[0]), op.imm);
@@ -469,22 +526,35 @@ class Translator {
       case OpCode::kFloor:
       case OpCode::kCeil:
       case OpCode::kTrunc:
-      case OpCode::kRound: return EmitUnary(op);
+      case OpCode::kRound:
+        return EmitUnary(op);
       case OpCode::kCmpEq:
       case OpCode::kCmpNe:
       case OpCode::kCmpLt:
-      case OpCode::kCmpLe: return EmitCompare(op);
-      case OpCode::kSelect: return b_.CreateSelect(Get(op.in[0]), Get(op.in[1]), Get(op.in[2]));
-      case OpCode::kCvt: return EmitCvt(op);
-      case OpCode::kBitcast: return b_.CreateBitCast(Get(op.in[0]), Ty(op.type));
-      case OpCode::kExtract: return k_.type(op.in[0]).lanes == 1 ? Get(op.in[0]) : b_.CreateExtractElement(Get(op.in[0]), op.imm);
-      case OpCode::kInsert: return op.type.lanes == 1 ? Get(op.in[1]) : b_.CreateInsertElement(Get(op.in[0]), Get(op.in[1]), op.imm);
-      case OpCode::kShuffle: return EmitShuffle(op);
+      case OpCode::kCmpLe:
+        return EmitCompare(op);
+      case OpCode::kSelect:
+        return b_.CreateSelect(Get(op.in[0]), Get(op.in[1]), Get(op.in[2]));
+      case OpCode::kCvt:
+        return EmitCvt(op);
+      case OpCode::kBitcast:
+        return b_.CreateBitCast(Get(op.in[0]), Ty(op.type));
+      case OpCode::kExtract:
+        return k_.type(op.in[0]).lanes == 1 ? Get(op.in[0])
+                                            : b_.CreateExtractElement(Get(op.in[0]), op.imm);
+      case OpCode::kInsert:
+        return op.type.lanes == 1 ? Get(op.in[1])
+                                  : b_.CreateInsertElement(Get(op.in[0]), Get(op.in[1]), op.imm);
+      case OpCode::kShuffle:
+        return EmitShuffle(op);
       case OpCode::kReduceAdd:
       case OpCode::kReduceMax:
-      case OpCode::kReduceMin: return EmitReduce(op);
-      case OpCode::kDot4: return EmitDot4(op);
-      default: return EmitArithmetic(op);
+      case OpCode::kReduceMin:
+        return EmitReduce(op);
+      case OpCode::kDot4:
+        return EmitDot4(op);
+      default:
+        return EmitArithmetic(op);
     }
   }
 
@@ -539,8 +609,10 @@ absl::Status Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, cgscc, modules);
   llvm::ModulePassManager passes;
-  if (llvm::Error e = builder.parsePassPipeline(
-          passes, "function(early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-mssa(licm),early-cse<memssa>,adce)")) {
+  if (llvm::Error e =
+          builder.parsePassPipeline(passes,
+                                    "function(early-cse<memssa>,instcombine<no-verify-fixpoint>,"
+                                    "loop-mssa(licm),early-cse<memssa>,adce)")) {
     return absl::InternalError(absl::StrCat("LLVM pass list: ", llvm::toString(std::move(e))));
   }
   passes.run(module, modules);
@@ -549,7 +621,8 @@ absl::Status Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
 
 }  // namespace
 
-absl::StatusOr<Emitted> EmitObject(const Kernel& kernel, const Target& target, const EmitOptions& options) {
+absl::StatusOr<Emitted> EmitObject(const Kernel& kernel, const Target& target,
+                                   const EmitOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   InitialiseLlvm();
   llvm::LLVMContext context;
@@ -561,7 +634,8 @@ absl::StatusOr<Emitted> EmitObject(const Kernel& kernel, const Target& target, c
   std::string problems;
   llvm::raw_string_ostream problem_stream(problems);
   if (llvm::verifyModule(module, &problem_stream)) {
-    return absl::InternalError(absl::StrCat("kernel '", kernel.name, "' became invalid LLVM IR: ", problems));
+    return absl::InternalError(
+        absl::StrCat("kernel '", kernel.name, "' became invalid LLVM IR: ", problems));
   }
   RETURN_IF_ERROR(Optimise(module, *machine));
   Emitted out;

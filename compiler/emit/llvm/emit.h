@@ -16,8 +16,8 @@ namespace cuvil::emit {
 
 // void kernel(buffers, scalars, scratch, tile, first): the machine-level signature of every kernel.
 // `first` is 1 on the worker's first tile of a launch, else 0.
-using KernelFn = void (*)(uint8_t* const* buffers, const int64_t* scalars, uint8_t* scratch, int64_t tile,
-                          int64_t first);
+using KernelFn = void (*)(uint8_t* const* buffers, const int64_t* scalars, uint8_t* scratch,
+                          int64_t tile, int64_t first);
 
 struct EmitOptions {
   bool want_ir = false;  // fill Emitted::llvm_ir
