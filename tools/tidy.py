@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The repository checks itself: rules that a compiler does not know.
 
-Run by CTest (label tidy) and by `./dev lint`. Prints one line per finding, `file:line: rule: sentence`,
-and exits 1 when there is any. `--list` names the rules. tidy_test.py shows each rule firing.
+Run by CTest (label tidy) and by `./dev lint`. Prints one line per finding, `file:line: rule:
+sentence`, and exits 1 when there is any. `--list` names the rules. tidy_test.py shows each firing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 LINES_MAX = 500
-# Files over LINES_MAX today, with a size they may not grow past; a file that gets below leaves the list.
+# Files over LINES_MAX with a size they may not grow past; one that gets below leaves the list.
 LINES_RATCHET = {
-    "compiler/emit/llvm/emit.cc": 590,
+    "compiler/emit/llvm/emit.cc": 587,
     "compiler/ir/text_parse.cc": 590,
     "compiler/plan/step_plan.cc": 588,
     "tests/conformance/kernel_generator.cc": 533,
@@ -222,7 +222,7 @@ def test_registered(repo: Repo) -> Found:
 @rule
 def source_listed(repo: Repo) -> Found:
     """The CMakeLists.txt of the nearest folder names every .cc below it."""
-    # The build's shared functions may add a file to targets of every folder (the fuzz replay's main).
+    # The build's shared functions may add a file to any folder's targets (the fuzz replay's main).
     shared = [p for p in repo.paths if p.endswith(".cmake")]
     for path in repo.code(".cc"):
         home = nearest_list(repo, path)
