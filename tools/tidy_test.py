@@ -160,7 +160,7 @@ class Text(unittest.TestCase):
 
 class Pages(unittest.TestCase):
     def test_links(self) -> None:
-        page = "# A title\n[a](b.md) [b](docs/c.md#deep-down) [c](docs)\n[d](https://x.y) [e](#a-title)"
+        page = "# A b\n[a](b.md) [b](docs/c.md#deep-down) [c](docs) [d](https://x.y) [e](#a-b)"
         files = {"a.md": page, "b.md": "# B\n", "docs/c.md": "# C\n## Deep down\n[up](../b.md)\n"}
         self.assertEqual(findings("page-links", files), [])
         for bad in ("(none.md)", "(docs/c.md#nowhere)", "(#nowhere)", "(../b.md/x)"):
