@@ -1,0 +1,45 @@
+// The flags that all commands with a model share, and loading one by them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "base/status.h"
+#include "cli/process.h"
+#include "engine/model.h"
+
+namespace cuvil::cli {
+
+struct CommonOptions {
+  std::string model;  // empty: the default model
+  int threads = 0;    // 0: every usable core
+  std::string numerics = "fast";
+  std::string target;     // empty: the best this CPU has
+  std::string cache_dir;  // empty: CUVIL_CACHE_DIR and so on
+  bool no_cache = false;
+  bool progress = false;  // also when stderr is no terminal
+  bool perf_map = false;
+};
+
+// --model alone, for commands that only read the file.
+void AddModelOption(CLI::App* app, CommonOptions* options);
+// All of them.
+void AddCommonOptions(CLI::App* app, CommonOptions* options);
+
+// The file of the model: --model, CUVIL_MODEL, or the default model where `./dev model` puts it.
+// NotFound when the default model is meant and is not there.
+absl::StatusOr<std::string> ModelPath(const CommonOptions& options);
+// Where the default model is looked for; empty without a home directory.
+std::string DefaultModelPath();
+
+// Checked --threads, --numerics, --target and cache folder.
+absl::StatusOr<engine::LoadOptions> LoadOptionsOf(const CommonOptions& options);
+
+// Opens, compiles and packs. Warns on stderr when the cache is of no use; writes the perf map when
+// asked. The weights may still be landing when it returns.
+absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptions& options);
+absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptions& options,
+                                                               plan::Numerics numerics);
+
+}  // namespace cuvil::cli
