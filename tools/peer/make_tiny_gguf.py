@@ -41,7 +41,7 @@ class Spec:
     n_ff: int = 96
     n_head: int = 4
     n_head_kv: int = 2
-    head_dim: int = 8
+    head_dim: int = 32  # the smallest the kernel templates take, and not n_embd / n_head
     rope_base: float = 10000.0
     linear: float = 0.0
     yarn: float = 0.0
@@ -52,17 +52,19 @@ class Spec:
 
 def k_quant(name: str, weights: Q) -> Spec:
     # K types need rows of 256; one layer keeps the file small.
-    return Spec(f"llama-{name}", "llama", weights, n_layer=1, n_embd=256, n_ff=256, head_dim=16)
+    return Spec(
+        f"llama-{name}", "llama", weights, n_layer=1, n_embd=256, n_ff=256, n_head=2, n_head_kv=1
+    )
 
 
 SPECS = [
-    Spec("llama-f32", "llama", Q.F32),
+    Spec("llama-f32", "llama", Q.F32, n_ff=64, n_head=3, n_head_kv=1),
     Spec("llama-f16", "llama", Q.F16, tied=False, divisors=True, rope_base=500000.0),
-    Spec("llama-bf16", "llama", Q.BF16, linear=4.0),
+    Spec("llama-bf16", "llama", Q.BF16, n_head=2, linear=4.0),
     Spec("llama-q4_0", "llama", Q.Q4_0),
     Spec("llama-q4_1", "llama", Q.Q4_1),
     Spec("llama-q5_0", "llama", Q.Q5_0),
-    Spec("llama-q5_1", "llama", Q.Q5_1),
+    Spec("llama-q5_1", "llama", Q.Q5_1, n_head_kv=1),
     Spec("llama-q8_0", "llama", Q.Q8_0),
     Spec("llama-iq4_nl", "llama", Q.IQ4_NL),
     k_quant("q2_k", Q.Q2_K),
@@ -70,14 +72,14 @@ SPECS = [
     k_quant("q4_k", Q.Q4_K),
     k_quant("q5_k", Q.Q5_K),
     k_quant("q6_k", Q.Q6_K),
-    Spec("qwen2-f16", "qwen2", Q.F16, head_dim=16, rope_base=1e6),
-    Spec("qwen2-f32-yarn", "qwen2", Q.F32, n_ff=64, head_dim=16, yarn=4.0),
-    Spec("qwen3-f16", "qwen3", Q.F16, head_dim=32, rope_base=1e6),
-    Spec("qwen3-f32", "qwen3", Q.F32, n_ff=64, head_dim=16),
+    Spec("qwen2-f16", "qwen2", Q.F16, n_head=2, n_head_kv=1, rope_base=1e6),
+    Spec("qwen2-f32-yarn", "qwen2", Q.F32, n_ff=64, n_head=2, n_head_kv=1, yarn=4.0),
+    Spec("qwen3-f16", "qwen3", Q.F16, rope_base=1e6),
+    Spec("qwen3-f32", "qwen3", Q.F32, n_ff=64, n_head=2, n_head_kv=1),
     Spec("gemma3-f16", "gemma3", Q.F16, n_layer=7, n_embd=32, n_ff=96, n_head=2, n_head_kv=1,
-         head_dim=16, rope_base=1e6, linear=8.0, window=8),
-    Spec("gemma3-f32", "gemma3", Q.F32, n_layer=6, n_embd=32, n_ff=64, n_head=2, n_head_kv=1,
-         head_dim=16, rope_base=1e6, window=5),
+         rope_base=1e6, linear=8.0, window=8),
+    Spec("gemma3-f32", "gemma3", Q.F32, n_layer=6, n_embd=32, n_ff=32, n_head=2, n_head_kv=1,
+         rope_base=1e6, window=5),
 ]  # fmt: skip
 
 # A few KB each, so that mutations reach every field.

@@ -73,12 +73,12 @@ TEST(TinyModels, EveryWeightTypeIsThere) {
 TEST(TinyModels, LlamaVariants) {
   const Model plain = Read("llama-f32");
   EXPECT_TRUE(plain.config.tied_head);
-  EXPECT_EQ(plain.config.head_dim, 8);  // not n_embd / n_head
+  EXPECT_EQ(plain.config.head_dim, 32);  // not n_embd / n_head
   EXPECT_EQ(plain.config.name, "tiny llama-f32");
   const Model divided = Read("llama-f16");
   EXPECT_FALSE(divided.config.tied_head);
   EXPECT_NE(divided.tensors.output, divided.tensors.token_embd);
-  ASSERT_EQ(divided.config.rope.divisors.size(), 4u);
+  ASSERT_EQ(divided.config.rope.divisors.size(), 16u);
   EXPECT_EQ(divided.config.rope.divisors.back(), 8.0f);
   EXPECT_EQ(Read("llama-bf16").config.rope.scaling, RopeScaling::kLinear);
 }
