@@ -18,6 +18,8 @@ struct TestModel {
   double softcap = 0;
   int64_t window = 0;  // of odd layers
   double attention_softcap = 0;
+  double scale = 0.25, odd_scale = 0.25;  // of scores in even and odd layers
+  int64_t odd_heads = 0;                  // query heads of odd layers; 0: as the others
   // The activation of the gate; anything but silu and gelu_tanh has no kernel.
   ir::OpKind activation = ir::OpKind::kSilu;
 };
@@ -78,18 +80,20 @@ class TestGraph {
   }
   ir::ValueId Attention(ir::ValueId x, int i, ir::ValueId* state) {
     const std::string blk = absl::StrCat("blk.", i, ".");
+    const int64_t heads = i % 2 && m_.odd_heads > 0 ? m_.odd_heads : m_.heads;
     b_.SetLoc(blk + "attn_norm.weight");
     const auto a = b_.RmsNorm(x, Vector(blk + "attn_norm.weight", m_.width), 1e-5);
-    const auto q = Head(a, blk + "attn_q", m_.heads, true),
+    const auto q = Head(a, blk + "attn_q", heads, true),
                k = Head(a, blk + "attn_k", m_.kv_heads, true);
     const auto v = Head(a, blk + "attn_v", m_.kv_heads, false);
     b_.SetLoc(blk + "attention");
     *state = b_.KvAppend(*state, k, v, step_);
-    auto o = b_.Attention(
-        q, *state, step_,
-        {.scale = 0.25, .window = i % 2 ? m_.window : 0, .softcap = m_.attention_softcap});
-    o = b_.Reshape(o, {rows_, m_.heads * m_.head_dim});
-    o = Linear(o, blk + "attn_output", m_.width, m_.heads * m_.head_dim, false);
+    auto o = b_.Attention(q, *state, step_,
+                          {.scale = i % 2 ? m_.odd_scale : m_.scale,
+                           .window = i % 2 ? m_.window : 0,
+                           .softcap = m_.attention_softcap});
+    o = b_.Reshape(o, {rows_, heads * m_.head_dim});
+    o = Linear(o, blk + "attn_output", m_.width, heads * m_.head_dim, false);
     if (m_.post_norms)
       o = b_.RmsNorm(o, Vector(blk + "post_attention_norm.weight", m_.width), 1e-5);
     return b_.Add(x, o);
