@@ -91,6 +91,8 @@ absl::Status Publish(const std::string& temporary, const std::string& path, bool
 
 }  // namespace
 
+absl::Status CheckArtifactPath(const std::string& path) { return Exists(path).status(); }
+
 absl::Status WriteArtifactFolder(const std::string& path_given, const ArtifactFolder& folder) {
   std::string path = path_given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();

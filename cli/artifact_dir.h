@@ -22,8 +22,12 @@ struct ArtifactFolder {
   std::vector<double> compile_s;                // aligned with the objects; empty: not known
 };
 
-// Writes all of it under a temporary name beside `path`, then gives it its name. An artifact or an
-// empty folder that is already there is replaced; anything else is AlreadyExists.
+// Whether WriteArtifactFolder may put an artifact there: nothing, an empty folder or an artifact is
+// there now. AlreadyExists otherwise.
+absl::Status CheckArtifactPath(const std::string& path);
+
+// Writes all of it under a temporary name beside `path`, then gives it its name, replacing what
+// CheckArtifactPath allows to replace.
 absl::Status WriteArtifactFolder(const std::string& path, const ArtifactFolder& folder);
 
 // InvalidArgument when the folder is no artifact; DataLoss when a file is not as it was written.

@@ -30,6 +30,7 @@ struct Options {
 
 absl::StatusOr<int> Compile(const Options& o) {
   ASSIGN_OR_RETURN(const std::string path, ModelPath(o.common));
+  RETURN_IF_ERROR(CheckArtifactPath(o.output));  // before the work, not after it
   ASSIGN_OR_RETURN(CompiledModel model, CompileModel(path, o.common, true));
   driver::Compiled& compiled = model.compiled;
   ASSIGN_OR_RETURN(const Json explanation, Explain(*compiled.program, compiled.objects));

@@ -137,11 +137,13 @@ Json ResultJson(const engine::Request& request, const engine::Result& result,
     }
   }
   const double compile_s = model.timing().compile_s;
+  // An answer without a token has no first one.
+  const double first_token_s = result.tokens.empty() ? 0 : result.first_token_at_s - ProcessStart();
   json["timing"] = {{"load_s", Rounded(load_s - compile_s)},
                     {"compile_s", Rounded(compile_s)},
                     {"prefill_s", Rounded(result.prefill_s)},
                     {"decode_s", Rounded(result.decode_s)},
-                    {"first_token_s", Rounded(result.first_token_at_s - ProcessStart())}};
+                    {"first_token_s", Rounded(first_token_s)}};
   // The sequence is gone by now; the pages it had are what this request needed.
   const auto& state = model.program().states.front();
   const int64_t length = static_cast<int64_t>(request.prompt.size() + result.tokens.size());

@@ -32,7 +32,8 @@ class BadModels(CuvilTest):
         self.refused("run", "hi", "--model", self.scratch, says="directory")
 
     def test_text_file(self) -> None:
-        self.refused("run", "hi", "--model", self.write("t.gguf", b"Dear model,\n" * 99), says="t.gguf")
+        path = self.write("t.gguf", b"Dear model,\n" * 99)
+        self.refused("run", "hi", "--model", path, says="t.gguf")
 
     def test_truncated(self) -> None:
         data = LLAMA.read_bytes()
