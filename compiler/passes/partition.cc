@@ -137,6 +137,15 @@ class Partitioner {
     group.weights = {n.inputs[0]};
     group.output = n.outputs[0];
     Claim(group, id);
+    // Rows are decoded to f32 in any case.
+    if (UsedOnce(group.output)) {
+      const NodeId user = users_[group.output.value][0];
+      const Node& cast = g_.node(user);
+      if (cast.op == OpKind::kCast && cast.attrs.Type("to") == DType::kF32) {
+        group.output = cast.outputs[0];
+        Claim(group, user);
+      }
+    }
     if (UsedOnce(group.output)) {
       const NodeId user = users_[group.output.value][0];
       const Node& mul = g_.node(user);

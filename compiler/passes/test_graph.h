@@ -43,6 +43,7 @@ class TestGraph {
     const auto table =
         b_.Weight("token_embd.weight", ir::TensorType{m_.weights, {m_.vocab, m_.width}});
     auto x = b_.Gather(table, ids);
+    if (m_.weights == DType::kF16 || m_.weights == DType::kBf16) x = b_.Cast(x, DType::kF32);
     for (int i = 0; i < m_.layers; ++i) x = FeedForward(Attention(x, i, &states[i]), i);
     b_.SetLoc("output_norm.weight");
     const auto normed =

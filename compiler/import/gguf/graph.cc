@@ -31,6 +31,9 @@ class StepGraph {
     }
     const ValueId table = Weight(t_.token_embd);
     ValueId x = b_.Gather(table, ids);
+    // Activations are f32 whatever the file stores; rows of block types come out as f32 already.
+    const DType stored = t_.token_embd->dtype;
+    if (!IsBlock(stored) && stored != DType::kF32) x = b_.Cast(x, DType::kF32);
     if (c_.embedding_scale != 1) x = b_.Mul(x, b_.Scalar(c_.embedding_scale));
     for (int64_t i = 0; i < c_.n_layer; ++i) {
       x = AttentionBlock(x, i, &states[i]);
