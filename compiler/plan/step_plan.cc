@@ -110,6 +110,13 @@ class Planner {
           RETURN_IF_ERROR(Multiple("rope dimension", g.rope.dim,
                                    g.rope.half ? 2 * o_.machine.lanes : o_.machine.lanes));
         }
+        if (layers_ > 0 &&
+            (g.kv_heads != kv_heads_ || g.head_dim != head_dim_ || g.heads != n_head_)) {
+          return absl::UnimplementedError(absl::StrCat(
+              "layer ", g.layer, " has ", g.heads, "/", g.kv_heads, " heads of ", g.head_dim,
+              " and the one before it ", n_head_, "/", kv_heads_, " of ", head_dim_,
+              "; the CPU templates need the same in every layer"));
+        }
         layers_ = std::max(layers_, g.layer + 1);
         kv_heads_ = g.kv_heads;
         head_dim_ = g.head_dim;
@@ -418,7 +425,7 @@ class Planner {
     return {Slot(acts)};
   }
 
-  // Two norms may differ in epsilon only; the name must tell.
+  // Two kernels may differ in an epsilon or a score scale only; the name must tell.
   std::string EpsName(double eps) {
     if (eps == 0) return "";
     for (size_t i = 0; i < epsilons_.size(); ++i) {
@@ -491,7 +498,7 @@ class Planner {
     p.name = absl::StrCat(Describe(p, "heads"), "_h", g.heads, "x", g.head_dim, "kv", g.kv_heads,
                           g.rope.half ? "_half" : "", "_r", g.rope.dim,
                           g.q_norm.valid() ? "_qknorm" : "", EpsName(g.norm_eps),
-                          EpsName(g.qk_norm_eps));
+                          EpsName(g.qk_norm_eps), EpsName(g.scale));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
     std::vector<Expr> scalars = {Scalar_(kRows), Constant(g.layer * kv_heads_ * head_bytes_)};
     if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
