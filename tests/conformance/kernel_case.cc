@@ -59,7 +59,7 @@ float RandomFloat(std::mt19937_64& random, double scale) {
   if (kind == 0) return 0.0f;
   if (kind == 1) return -0.0f;
   if (kind == 2) return 1e-41f;
-  std::normal_distribution<double> normal(0, kind == 3 ? 50 * scale : scale);
+  std::normal_distribution<double> normal(0, kind == 3 ? 8 * scale : scale);
   return static_cast<float>(normal(random));
 }
 

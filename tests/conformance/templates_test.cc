@@ -266,6 +266,23 @@ TEST_P(Templates, RowsDoNotDependOnTheirNeighbours) {
   });
 }
 
+// What Compare must see: the tests above mean nothing without it.
+TEST(KernelCase, SeesRacesAndStoresOutside) {
+  const emit::Target target = TargetsHere()[0];
+  auto store_at = [&](int64_t stride, int64_t offset) {
+    kernel::Builder b("store");
+    const kernel::Buf y = b.Buffer("y", true);
+    b.Store(b.Tile(), y, b.MulImm(b.Tile(), stride), offset);
+    return CompiledKernel(b.Finish(), target);
+  };
+  std::vector<Bytes> y = {Bytes(16)};
+  EXPECT_EQ(store_at(8, 0).Compare(y, {}, 2, 1), "");
+  EXPECT_NE(store_at(0, 0).Compare(y, {}, 2, 1).find("interpreter"), std::string::npos);
+  EXPECT_NE(store_at(8, 8).Compare(y, {}, 2, 1).find("interpreter"), std::string::npos);
+  EXPECT_EQ(store_at(8, 8).Execute(y, {}, 2, 1), "bytes around 'y' were written");
+  EXPECT_EQ(store_at(8, -8).Execute(y, {}, 2, 1), "bytes around 'y' were written");
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, Templates, ::testing::ValuesIn(TargetsHere()),
                          [](const auto& info) { return info.param.name.substr(4); });
 
