@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "base/build_id.h"
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/file.h"
@@ -80,6 +81,11 @@ TEST(File, OneSentencePerRefusal) {
   EXPECT_FALSE(ReadFile(path, 2).ok());
   std::filesystem::remove(path);
   EXPECT_FALSE(WriteFileAtomic(dir + "/no/such/dir/x", bytes).ok());
+}
+
+TEST(BuildId, IsTheLinkersSha1) {
+  EXPECT_EQ(BuildId().size(), 40u);
+  EXPECT_EQ(BuildId().find_first_not_of("0123456789abcdef"), std::string::npos);
 }
 
 TEST(Cpu, CoresAreAtLeastOne) {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/build_id.h"
 #include "base/hash.h"
 #include "compiler/driver/cache.h"
 #include "compiler/ir/text.h"
@@ -20,8 +21,6 @@ namespace {
 
 std::atomic<int64_t> g_kernels_emitted{0};
 
-// Bump when the planner or a template changes what it generates.
-constexpr char kCompilerBuild[] = "cuvil compiler 1";
 
 // Emits every kernel, the largest first so that threads finish together.
 absl::Status EmitAll(const std::vector<kernel::Kernel>& kernels, const CompileOptions& options,
@@ -138,7 +137,8 @@ Json KeyComponents(const ir::Graph& graph, const CompileOptions& o) {
   c["decode_rows"] = o.decode_rows;
   c["prefill_rows"] = o.prefill_rows;
   c["layouts"] = kLayoutVersion;
-  c["compiler"] = kCompilerBuild;
+  // Templates and planner are code: any change of ours is a new compiler.
+  c["compiler"] = BuildId();
   c["llvm"] = emit::LlvmBuildId();
   return c;
 }
@@ -153,7 +153,7 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
   const Json components = KeyComponents(graph, options);
   const std::string key = KeyOf(components);
   Compiled out;
-  const bool use_cache = options.cache != nullptr && !options.keep_ir;
+  const bool use_cache = options.cache != nullptr && !options.keep_ir && !BuildId().empty();
   if (use_cache && LoadCached(key, options, out)) {
     out.seconds = elapsed();
     return out;
