@@ -37,10 +37,12 @@ option(CUVIL_PCH "Precompile the headers that nearly every file includes" ON)
 if(CUVIL_PCH)
   set(CUVIL_PCH_HEADERS <algorithm> <cstdint> <functional> <map> <memory> <string> <string_view> <vector>
       "${CMAKE_SOURCE_DIR}/base/status.h" "${CMAKE_SOURCE_DIR}/base/json.h" <absl/types/span.h>)
-  add_library(cuvil_pch STATIC ${CMAKE_SOURCE_DIR}/cmake/precompiled.cc)
+  # A target needs a source of its own to hold its precompiled header.
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cc CONTENT "")
+  add_library(cuvil_pch STATIC ${CMAKE_BINARY_DIR}/precompiled.cc)
   target_link_libraries(cuvil_pch PUBLIC cuvil_flags ${CUVIL_ABSL} nlohmann_json::nlohmann_json)
   target_precompile_headers(cuvil_pch PRIVATE ${CUVIL_PCH_HEADERS})
-  add_library(cuvil_pch_test STATIC ${CMAKE_SOURCE_DIR}/cmake/precompiled.cc)
+  add_library(cuvil_pch_test STATIC ${CMAKE_BINARY_DIR}/precompiled.cc)
   target_link_libraries(cuvil_pch_test PUBLIC cuvil_flags ${CUVIL_ABSL} nlohmann_json::nlohmann_json GTest::gtest
                                               GTest::gmock)
   target_precompile_headers(cuvil_pch_test PRIVATE ${CUVIL_PCH_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)

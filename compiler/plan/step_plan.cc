@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "compiler/kernel/template_attention.h"
 #include "compiler/plan/arena.h"
+#include "compiler/plan/weight_plan.h"
 
 namespace cuvil::plan {
 namespace {
@@ -28,32 +29,6 @@ constexpr int kDecodeSlots =
     512;  // 24 KB-sized results of split attention; enough for 64k tokens of context at 3 KV heads
 constexpr int64_t kNoWindow = int64_t{1} << 40;
 
-WeightLayout LayoutFor(DType dtype) {
-  switch (dtype) {
-    case DType::kQ4_0:
-      return WeightLayout::kQ4_0;
-    case DType::kQ4_1:
-      return WeightLayout::kQ4_1;
-    case DType::kQ8_0:
-      return WeightLayout::kQ8_0;
-    case DType::kF16:
-      return WeightLayout::kF16;
-    case DType::kBf16:
-      return WeightLayout::kBf16;
-    default:
-      return WeightLayout::kF32;  // every other block type expands exactly at load
-  }
-}
-
-std::string_view LayoutName(WeightLayout w) {
-  static constexpr std::string_view kNames[] = {"q4_0", "q4_1", "q8_0", "f32", "f16", "bf16"};
-  return kNames[static_cast<int>(w)];
-}
-
-bool IsBlockLayout(WeightLayout w) {
-  return w == WeightLayout::kQ4_0 || w == WeightLayout::kQ4_1 || w == WeightLayout::kQ8_0;
-}
-
 Expr Constant(int64_t v) { return {.scalar = -1, .constant = v}; }
 Expr Scalar_(Header h) { return {.scalar = h}; }
 
@@ -71,15 +46,14 @@ class Planner {
                  {"items", DType::kI64}, {"merge_items", DType::kI64}, {"out_rows", DType::kI32}};
     p_.outputs = {{"logits", DType::kF32}};
     RETURN_IF_ERROR(Sizes());
+    ASSIGN_OR_RETURN(weights_, PlanWeights(g_, groups_, o_.numerics == Numerics::kExact, p_));
     for (const Group& group : groups_) {
-      RETURN_IF_ERROR(AddWeights(group));
       p_.decisions.push_back({.rule = group.rule,
                               .applied = true,
                               .reason = Reason(group),
                               .trust = 1,
                               .sources = group.sources});
     }
-    PlaceWeights();
     RETURN_IF_ERROR(AddPlan("decode", o_.decode_rows, false));
     RETURN_IF_ERROR(AddPlan("prefill", o_.prefill_rows, true));
     return std::move(out_);
@@ -92,30 +66,25 @@ class Planner {
   int64_t ColumnsOf(ir::ValueId w) const { return *TypeOf(w).dims[1].constant(); }
   std::string NameOf(ir::ValueId v) const { return g_.value(v).name; }
 
-  absl::Status Multiple(std::string_view what, int64_t value, int64_t of) const {
-    if (value % of == 0 && value > 0) return absl::OkStatus();
-    return absl::UnimplementedError(
-        absl::StrCat(Sv(what), " is ", value, "; the CPU templates need a multiple of ", of));
-  }
-
   absl::Status Sizes() {
     for (const Group& g : groups_) {
       if (g.kind == GroupKind::kEmbed) n_embd_ = ColumnsOf(g.weights[0]);
       if (g.kind == GroupKind::kLogits) vocab_ = AlignUp<int64_t>(RowsOf(g.weights[0]), 64);
       for (const ir::ValueId w : g.weights)
-        RETURN_IF_ERROR(Multiple(absl::StrCat("the width of ", NameOf(w)), ColumnsOf(w), 32));
+        RETURN_IF_ERROR(
+            RequireMultiple(absl::StrCat("the width of ", NameOf(w)), ColumnsOf(w), 32));
       if (g.kind == GroupKind::kHeads) {
-        RETURN_IF_ERROR(Multiple("head_dim", g.head_dim, 32));
+        RETURN_IF_ERROR(RequireMultiple("head_dim", g.head_dim, 32));
         if (g.rope.dim > 0) {
-          RETURN_IF_ERROR(Multiple("rope dimension", g.rope.dim,
-                                   g.rope.half ? 2 * o_.machine.lanes : o_.machine.lanes));
+          RETURN_IF_ERROR(RequireMultiple("rope dimension", g.rope.dim,
+                                          g.rope.half ? 2 * o_.machine.lanes : o_.machine.lanes));
         }
         if (layers_ > 0 &&
             (g.kv_heads != kv_heads_ || g.head_dim != head_dim_ || g.heads != n_head_)) {
-          return absl::UnimplementedError(absl::StrCat(
-              "layer ", g.layer, " has ", g.heads, "/", g.kv_heads, " heads of ", g.head_dim,
-              " and the one before it ", n_head_, "/", kv_heads_, " of ", head_dim_,
-              "; the CPU templates need the same in every layer"));
+          return absl::UnimplementedError(
+              absl::StrCat("layer ", g.layer, " has ", g.heads, "/", g.kv_heads, " heads of ",
+                           g.head_dim, " and the one before it ", n_head_, "/", kv_heads_, " of ",
+                           head_dim_, "; the CPU templates need the same in every layer"));
         }
         layers_ = std::max(layers_, g.layer + 1);
         kv_heads_ = g.kv_heads;
@@ -130,7 +99,7 @@ class Planner {
         }
       }
       if (g.kind == GroupKind::kGated)
-        RETURN_IF_ERROR(Multiple("the feed-forward width", RowsOf(g.weights[0]), 32));
+        RETURN_IF_ERROR(RequireMultiple("the feed-forward width", RowsOf(g.weights[0]), 32));
       if (g.kind == GroupKind::kLogits && g.softcap != 0) {
         return absl::UnimplementedError("a soft cap on logits has no kernel yet");
       }
@@ -168,120 +137,6 @@ class Planner {
         return "only the wanted rows are normed and multiplied";
     }
     return "";
-  }
-
-  // ---- Weights ----
-  struct GroupWeights {
-    int matrix = -1, norm = -1, bias = -1, q_norm = -1, k_norm = -1;
-    WeightLayout layout = WeightLayout::kF32;
-    ActFormat act = ActFormat::kF32;
-  };
-
-  int AddFloats(const std::string& name, std::vector<runtime::RowRun> runs, int64_t count) {
-    for (size_t i = 0; i < p_.weights.size(); ++i) {
-      if (p_.weights[i].name == name) return static_cast<int>(i);
-    }
-    p_.weights.push_back({.name = name,
-                          .prep = runtime::Prep::kFloats,
-                          .layout = WeightLayout::kF32,
-                          .k = 1,
-                          .runs = std::move(runs),
-                          .bytes = AlignUp<int64_t>(count, 16) * 4,
-                          .segment = segment_});
-    return static_cast<int>(p_.weights.size()) - 1;
-  }
-
-  int AddVector(ir::ValueId v) {
-    const int64_t n = *TypeOf(v).dims[0].constant();
-    return AddFloats(NameOf(v), {{NameOf(v), 0, n}}, n);
-  }
-
-  int AddMatrix(const std::string& name, WeightLayout layout, int64_t k,
-                std::vector<runtime::RowRun> runs) {
-    for (size_t i = 0; i < p_.weights.size(); ++i) {
-      if (p_.weights[i].name == name) return static_cast<int>(i);
-    }
-    int64_t rows = 0;
-    for (const runtime::RowRun& run : runs) rows += run.rows;
-    p_.weights.push_back({.name = name,
-                          .prep = runtime::Prep::kStrips,
-                          .layout = layout,
-                          .k = k,
-                          .runs = std::move(runs),
-                          .bytes = rows / kStripRows * WeightStripBytes(layout, k),
-                          .segment = segment_});
-    return static_cast<int>(p_.weights.size()) - 1;
-  }
-
-  // Matrices of one kernel share a layout: their own when they agree, else f32, which holds any
-  // exactly.
-  WeightLayout CommonLayout(const Group& g) const {
-    const WeightLayout first = LayoutFor(TypeOf(g.weights[0]).dtype);
-    for (const ir::ValueId w : g.weights) {
-      if (LayoutFor(TypeOf(w).dtype) != first) return WeightLayout::kF32;
-    }
-    return first;
-  }
-
-  ActFormat ActFor(WeightLayout layout) const {
-    return o_.numerics != Numerics::kExact && IsBlockLayout(layout) ? ActFormat::kA8B32
-                                                                    : ActFormat::kF32;
-  }
-
-  absl::Status AddWeights(const Group& g) {
-    GroupWeights w;
-    // Segments follow execution: the embedding, then each layer, then the head.
-    if (g.kind == GroupKind::kHeads || g.kind == GroupKind::kLogits) ++segment_;
-    if (g.norm.valid()) w.norm = AddVector(g.norm);
-    if (g.q_norm.valid()) w.q_norm = AddVector(g.q_norm);
-    if (g.k_norm.valid()) w.k_norm = AddVector(g.k_norm);
-    if (!g.weights.empty()) {
-      w.layout = CommonLayout(g);
-      w.act = ActFor(w.layout);
-      std::vector<runtime::RowRun> runs, bias_runs;
-      std::string name;
-      for (const ir::ValueId v : g.weights)
-        absl::StrAppend(&name, name.empty() ? "" : "+", NameOf(v));
-      const bool bias =
-          std::any_of(g.biases.begin(), g.biases.end(), [](ir::ValueId v) { return v.valid(); });
-      int64_t rows = 0;
-      auto add_run = [&](size_t i, int64_t first, int64_t count) {
-        runs.push_back({NameOf(g.weights[i]), first, count});
-        if (bias)
-          bias_runs.push_back({g.biases[i].valid() ? NameOf(g.biases[i]) : "", first, count});
-        rows += count;
-      };
-      if (g.kind == GroupKind::kGated) {
-        for (int64_t r = 0; r < RowsOf(g.weights[0]); r += 32) {
-          add_run(0, r, 32);
-          add_run(1, r, 32);
-        }
-      } else {
-        for (size_t i = 0; i < g.weights.size(); ++i) add_run(i, 0, RowsOf(g.weights[i]));
-      }
-      const int64_t padded = AlignUp<int64_t>(rows, g.kind == GroupKind::kHeads ? g.head_dim : 64);
-      if (g.kind == GroupKind::kLinear && rows % 32 != 0)
-        return Multiple(absl::StrCat("the height of ", name), rows, 32);
-      const int64_t target = g.kind == GroupKind::kLinear ? rows : padded;
-      if (target > rows) runs.push_back({"", 0, target - rows});
-      w.matrix = AddMatrix(name, w.layout, ColumnsOf(g.weights[0]), std::move(runs));
-      if (bias) {
-        if (target > rows) bias_runs.push_back({"", 0, target - rows});
-        w.bias = AddFloats(absl::StrCat(name, ".bias"), std::move(bias_runs), target);
-      }
-    }
-    weights_.push_back(w);
-    return absl::OkStatus();
-  }
-
-  void PlaceWeights() {
-    int64_t at = 0;
-    for (runtime::WeightDecl& w : p_.weights) {
-      w.offset = at;
-      at += AlignUp<int64_t>(w.bytes, 64);
-    }
-    p_.weights_bytes = at;
-    p_.segments = segment_ + 1;
   }
 
   // ---- Plans ----
@@ -650,7 +505,6 @@ class Planner {
   std::vector<passes::Rope> ropes_;
   std::vector<double> epsilons_;
   std::map<std::string, int> kernel_ids_;
-  int segment_ = 0;
   int64_t n_embd_ = 0, vocab_ = 0, n_head_ = 0, kv_heads_ = 0, head_dim_ = 0, head_bytes_ = 0;
   int layers_ = 0;
   // The plan being written.
