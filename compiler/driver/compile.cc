@@ -1,10 +1,6 @@
 #include "compiler/driver/compile.h"
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <numeric>
-#include <thread>
 
 #include "base/build_id.h"
 #include "base/hash.h"
@@ -19,38 +15,13 @@
 namespace cuvil::driver {
 namespace {
 
-std::atomic<int64_t> g_kernels_emitted{0};
-
-
-// Emits every kernel, the largest first so that threads finish together.
-absl::Status EmitAll(const std::vector<kernel::Kernel>& kernels, const CompileOptions& options,
-                     runtime::Program& program, Compiled& out) {
-  std::vector<size_t> order(kernels.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::make_pair(kernels[b].ops.size(), a) < std::make_pair(kernels[a].ops.size(), b);
-  });
-  std::vector<emit::Emitted> emitted(kernels.size());
-  std::vector<absl::Status> statuses(kernels.size());
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < order.size();) {
-      const size_t k = order[i];
-      auto result = emit::EmitObject(kernels[k], options.target, {.want_ir = options.keep_ir});
-      g_kernels_emitted.fetch_add(1);
-      if (result.ok()) {
-        emitted[k] = *std::move(result);
-      } else {
-        statuses[k] = result.status();
-      }
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int t = 1; t < options.threads; ++t) threads.emplace_back(work);
-  work();
-  for (std::thread& t : threads) t.join();
+// Emits the planned kernels and fills in what is known of them only afterwards.
+absl::Status EmitPlanned(const std::vector<kernel::Kernel>& kernels, const CompileOptions& options,
+                         runtime::Program& program, Compiled& out) {
+  ASSIGN_OR_RETURN(
+      std::vector<emit::Emitted> emitted,
+      EmitKernels(kernels, options.target, options.threads, {.want_ir = options.keep_ir}));
   for (size_t k = 0; k < kernels.size(); ++k) {
-    RETURN_IF_ERROR(statuses[k]);
     runtime::KernelDecl& decl = program.kernels[k];
     decl.ir_ops = emitted[k].ir_ops;
     decl.code_bytes = static_cast<int64_t>(emitted[k].object.size());
@@ -64,14 +35,7 @@ absl::Status EmitAll(const std::vector<kernel::Kernel>& kernels, const CompileOp
   return absl::OkStatus();
 }
 
-absl::Status LinkObjects(Compiled& out) {
-  std::vector<emit::CodeImage::Object> objects;
-  for (const auto& [symbol, bytes] : out.objects) objects.push_back({symbol, bytes});
-  ASSIGN_OR_RETURN(out.code, emit::CodeImage::Link(objects));
-  return absl::OkStatus();
-}
-
-// True when the cache had the program and it linked.
+// True when the cache had the program and it linked; else only the note of `out` has changed.
 bool LoadCached(const std::string& key, const CompileOptions& options, Compiled& out) {
   auto loaded = options.cache->Load(key);
   if (!loaded.ok()) {
@@ -92,16 +56,19 @@ bool LoadCached(const std::string& key, const CompileOptions& options, Compiled&
   }
   // Objects lie in kernel order.
   if (artifact.objects.size() != program->kernels.size()) return false;
+  Objects objects;
   for (size_t i = 0; i < artifact.objects.size(); ++i) {
     if (artifact.objects[i].symbol != program->kernels[i].symbol) return false;
-    out.objects.emplace_back(artifact.objects[i].symbol, std::move(artifact.objects[i].object));
+    objects.emplace_back(artifact.objects[i].symbol, std::move(artifact.objects[i].object));
   }
-  out.program = std::make_shared<runtime::Program>(*std::move(program));
-  if (const absl::Status linked = LinkObjects(out); !linked.ok()) {
-    out.cache_note = std::string(linked.message());
-    out.objects.clear();
+  auto code = LinkObjects(objects);
+  if (!code.ok()) {
+    out.cache_note = std::string(code.status().message());
     return false;
   }
+  out.program = std::make_shared<runtime::Program>(*std::move(program));
+  out.code = *std::move(code);
+  out.objects = std::move(objects);
   out.from_cache = true;
   return true;
 }
@@ -120,8 +87,6 @@ void StoreCached(const std::string& key, const Json& components, const CompileOp
 }
 
 }  // namespace
-
-int64_t KernelsEmitted() { return g_kernels_emitted.load(); }
 
 kernel::Machine MachineOf(const emit::Target& target) {
   return {.lanes = target.lanes, .registers = target.registers};
@@ -171,9 +136,9 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
 #ifdef CUVIL_DCHECK
   for (const kernel::Kernel& k : planned.kernels) RETURN_IF_ERROR(kernel::Verify(k));
 #endif
-  RETURN_IF_ERROR(EmitAll(planned.kernels, options, planned.program, out));
+  RETURN_IF_ERROR(EmitPlanned(planned.kernels, options, planned.program, out));
   out.program = std::make_shared<runtime::Program>(std::move(planned.program));
-  RETURN_IF_ERROR(LinkObjects(out));
+  ASSIGN_OR_RETURN(out.code, LinkObjects(out.objects));
   if (use_cache) StoreCached(key, components, options, out);
   out.seconds = elapsed();
   return out;

@@ -3,17 +3,19 @@
 // is linked instead, after its digests are checked.
 //
 // Key = SHA-256 over named components (KeyComponents): canonical IR, target, options, layout
-// version, and the build ids of this compiler and of LLVM. Locations and paths are not in it.
+// version, and the build ids of this compiler and of LLVM. Locations and paths are not in it. A
+// program whose build id is unknown is never cached.
+//
+// Any thread; calls are independent and may share a cache.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/json.h"
 #include "base/status.h"
+#include "compiler/driver/emit_kernels.h"
 #include "compiler/emit/llvm/code_image.h"
 #include "compiler/emit/llvm/target.h"
 #include "compiler/ir/graph.h"
@@ -27,8 +29,8 @@ class ArtifactCache;
 struct CompileOptions {
   emit::Target target;
   plan::Numerics numerics = plan::Numerics::kFast;
-  int64_t decode_rows = 8;
-  int64_t prefill_rows = 512;
+  int64_t decode_rows = 8;         // largest step of the decode plan
+  int64_t prefill_rows = 512;      // largest step at all
   int threads = 1;                 // emitting threads
   ArtifactCache* cache = nullptr;  // null: neither read nor write
   bool keep_ir = false;            // fill Compiled::llvm_ir; bypasses the cache
@@ -37,23 +39,24 @@ struct CompileOptions {
 struct Compiled {
   std::shared_ptr<const runtime::Program> program;
   std::shared_ptr<const emit::CodeImage> code;
-  std::vector<std::pair<std::string, std::vector<uint8_t>>>
-      objects;                                  // symbol, ELF; aligned with program->kernels
+  Objects objects;                              // aligned with program->kernels
   std::vector<std::string> kernel_ir, llvm_ir;  // with keep_ir
   bool from_cache = false;
   std::string cache_note;  // why the cache missed or could not be written; empty otherwise
-  double seconds = 0;
+  double seconds = 0;      // wall time of the call
 };
 
 // The named components of the key, in order.
 Json KeyComponents(const ir::Graph& graph, const CompileOptions& options);
+// 64 lower-case hex digits, as the cache wants them.
 std::string KeyOf(const Json& components);
 
+// Unimplemented for a graph that is no step or has sizes no template takes, naming the node or the
+// size. An unusable cache entry is compiled anew and noted, never an error. REQUIRES: a verified
+// graph.
 absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOptions& options);
 
-// Counts kernels emitted by this process: a step must never change it.
-int64_t KernelsEmitted();
-
+// What the kernel templates need to know of a target.
 kernel::Machine MachineOf(const emit::Target& target);
 
 }  // namespace cuvil::driver

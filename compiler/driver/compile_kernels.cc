@@ -1,22 +1,18 @@
 #include "compiler/driver/compile_kernels.h"
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/build_id.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "compiler/driver/cache.h"
+#include "compiler/driver/emit_kernels.h"
 #include "compiler/emit/llvm/emit.h"
 #include "compiler/kernel/text.h"
 
 namespace cuvil::driver {
 namespace {
-
-using Objects = std::vector<std::pair<std::string, std::vector<uint8_t>>>;  // symbol, ELF
 
 Json KernelsKey(absl::Span<const kernel::Kernel> kernels, const emit::Target& target) {
   std::string text;
@@ -25,35 +21,10 @@ Json KernelsKey(absl::Span<const kernel::Kernel> kernels, const emit::Target& ta
   c["kernels"] = Sha256Hex(text);
   c["target"] = target.name;
   c["features"] = target.llvm_features;
+  // The same kernels become other code when the emitter changes.
+  c["compiler"] = BuildId();
   c["llvm"] = emit::LlvmBuildId();
   return c;
-}
-
-absl::StatusOr<Objects> EmitAll(absl::Span<const kernel::Kernel> kernels,
-                                const CompileKernelsOptions& options) {
-  Objects objects(kernels.size());
-  std::vector<absl::Status> statuses(kernels.size());
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < kernels.size();) {
-      auto emitted = emit::EmitObject(kernels[i], options.target);
-      statuses[i] = emitted.status();
-      if (emitted.ok()) objects[i] = {kernels[i].name, std::move(emitted->object)};
-    }
-  };
-  std::vector<std::thread> threads;
-  const size_t count = std::min<size_t>(options.threads, kernels.size());
-  for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
-  work();
-  for (std::thread& t : threads) t.join();
-  for (const absl::Status& s : statuses) RETURN_IF_ERROR(s);
-  return objects;
-}
-
-absl::StatusOr<std::shared_ptr<const emit::CodeImage>> LinkAll(const Objects& objects) {
-  std::vector<emit::CodeImage::Object> linked;
-  for (const auto& [symbol, bytes] : objects) linked.push_back({symbol, bytes});
-  return emit::CodeImage::Link(linked);
 }
 
 // Null when the cache has no usable entry; `note` then says why, unless there simply is none.
@@ -73,7 +44,7 @@ std::shared_ptr<const emit::CodeImage> LoadCached(const std::string& key,
     if (artifact.objects[i].symbol != kernels[i].name) return nullptr;
     objects.emplace_back(kernels[i].name, std::move(artifact.objects[i].object));
   }
-  auto code = LinkAll(objects);
+  auto code = LinkObjects(objects);
   if (code.ok()) return *std::move(code);
   note = std::string(code.status().message());
   return nullptr;
@@ -86,16 +57,22 @@ absl::StatusOr<CompiledKernels> CompileKernels(absl::Span<const kernel::Kernel> 
   CompiledKernels out;
   Json components;
   std::string key;
-  if (options.cache != nullptr) {
+  const bool use_cache = options.cache != nullptr && !BuildId().empty();
+  if (use_cache) {
     components = KernelsKey(kernels, options.target);
     key = Sha256Hex(WriteJson(components));
     out.code = LoadCached(key, kernels, *options.cache, out.cache_note);
     if (out.code != nullptr) return out;
   }
-  ASSIGN_OR_RETURN(const Objects objects, EmitAll(kernels, options));
+  ASSIGN_OR_RETURN(std::vector<emit::Emitted> emitted,
+                   EmitKernels(kernels, options.target, options.threads));
   out.emitted = static_cast<int>(kernels.size());
-  ASSIGN_OR_RETURN(out.code, LinkAll(objects));
-  if (options.cache != nullptr) {
+  Objects objects;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    objects.emplace_back(kernels[i].name, std::move(emitted[i].object));
+  }
+  ASSIGN_OR_RETURN(out.code, LinkObjects(objects));
+  if (use_cache) {
     Artifact artifact;
     artifact.program_json = "{}";  // there is no program, only code
     for (const auto& [symbol, bytes] : objects) artifact.objects.push_back({symbol, bytes});
