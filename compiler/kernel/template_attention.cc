@@ -8,6 +8,9 @@
 namespace cuvil::kernel {
 namespace {
 
+// Dimensions, or tokens, an iteration of the two hot loops: hides the loop's own instructions.
+constexpr int kUnroll = 4;
+
 constexpr double kMasked = -1e30;  // below any score, and finite so that differences are never NaN
 
 // A running softmax-weighted sum of one query: scratch offsets of {max, sum, values[head_dim]}.
@@ -164,12 +167,10 @@ class AttentionBuilder {
                   b_.MulImm(head_, KvHeadBytes(p_.page_tokens, p_.head_dim, p_.kv)));
   }
 
-  // Offset of query q's values in the "q" buffer: row-major [row][head][dim].
-  Value QueryAt(int q) {
-    const int row = q / group_, head = q % group_;
-    Value r = b_.MulImm(b_.AddImm(row_, row), int64_t{p_.n_head} * p_.head_dim * 4);
-    Value h = b_.MulImm(b_.AddImm(b_.MulImm(head_, group_), head), int64_t{p_.head_dim} * 4);
-    return b_.Add(r, h);
+  // Offset in "q", row-major [row][head][dim], of the group's first head in the item's row r.
+  Value QueryRow(int r) {
+    Value row = b_.MulImm(b_.AddImm(row_, r), int64_t{p_.n_head} * p_.head_dim * 4);
+    return b_.Add(row, b_.MulImm(head_, int64_t{group_} * p_.head_dim * 4));
   }
 
   void EmitScores(int queries, Value base, Value keys) {
@@ -178,8 +179,9 @@ class AttentionBuilder {
     const int chunk = std::max(1, (machine_.registers >= 32 ? 24 : 12) / vectors);
     for (int q0 = 0; q0 < queries; q0 += chunk) {
       const int n = std::min(chunk, queries - q0);
-      std::vector<Value> query;
-      for (int q = 0; q < n; ++q) query.push_back(QueryAt(q0 + q));
+      // One address a row: the heads of a group lie side by side.
+      std::vector<Value> query_row(p_.row_block);
+      for (int r = q0 / group_; r <= (q0 + n - 1) / group_; ++r) query_row[r] = QueryRow(r);
       b_.For(b_.Int(0), keys, step, [&](Value t) {
         Value token = b_.Add(base, t);
         const int64_t sub_tile = int64_t{16} * p_.head_dim * size_;
@@ -187,11 +189,12 @@ class AttentionBuilder {
         Value k = b_.Add(HeadBase(token), b_.MulImm(b_.Shr(in_page, 4), sub_tile));
         std::vector<Value> zero(n * vectors, b_.Float(0, Vec()));
         std::vector<Value> s = b_.For(
-            b_.Int(0), b_.Int(p_.head_dim), 2, zero, [&](Value d, absl::Span<const Value> in) {
+            b_.Int(0), b_.Int(p_.head_dim), kUnroll, zero,
+            [&](Value d, absl::Span<const Value> in) {
               std::vector<Value> acc(in.begin(), in.end());
               Value k_d = b_.Add(k, b_.MulImm(d, 16 * size_));
               Value q_d = b_.MulImm(d, 4);
-              for (int i = 0; i < 2; ++i) {
+              for (int i = 0; i < kUnroll; ++i) {
                 std::vector<Value> keys_v;
                 for (int v = 0; v < vectors; ++v) {
                   const int token_in = v * lanes_;
@@ -201,7 +204,8 @@ class AttentionBuilder {
                       b_.Load({p_.kv, static_cast<uint16_t>(lanes_)}, kv_, k_d, at), Scalar::kF32));
                 }
                 for (int q = 0; q < n; ++q) {
-                  Value x = b_.LoadSplat(Vec(), q_, b_.Add(query[q], q_d), i * 4);
+                  Value x = b_.LoadSplat(Vec(), q_, b_.Add(query_row[(q0 + q) / group_], q_d),
+                                         ((q0 + q) % group_ * p_.head_dim + i) * 4);
                   for (int v = 0; v < vectors; ++v)
                     acc[q * vectors + v] = b_.Fma(keys_v[v], x, acc[q * vectors + v]);
                 }
@@ -276,12 +280,12 @@ class AttentionBuilder {
               Value v0 = b_.Add(HeadBase(token), b_.MulImm(in_page, p_.head_dim * size_));
               Value p0 = b_.MulImm(t, 4);
               return b_.For(
-                  b_.Int(0), b_.Int(16), 2, {in.begin(), in.end()},
+                  b_.Int(0), b_.Int(16), kUnroll, {in.begin(), in.end()},
                   [&](Value i, absl::Span<const Value> inner) {
                     std::vector<Value> a(inner.begin(), inner.end());
                     Value v_i = b_.Add(v0, b_.MulImm(i, p_.head_dim * size_));
                     Value p_i = b_.Add(p0, b_.MulImm(i, 4));
-                    for (int u = 0; u < 2; ++u) {
+                    for (int u = 0; u < kUnroll; ++u) {
                       std::vector<Value> values;
                       for (int v = 0; v < vectors; ++v) {
                         const int64_t at =
