@@ -25,12 +25,13 @@ using runtime::Region;
 enum Header { kRows, kOuts, kItems, kMerges, kPrefetch };
 enum Input { kIds, kRowKv, kTables, kItemList, kMergeList, kOutRows, kFirstRope };
 
-constexpr int kDecodeSlots =
-    512;  // 24 KB-sized results of split attention; enough for 64k tokens of context at 3 KV heads
-constexpr int64_t kNoWindow = int64_t{1} << 40;
+// Results of cut attention that may wait for the merge (AttentionSlotBytes each). One row with 3 KV
+// heads is cut up to 512 / 3 key blocks, 43520 keys; what finds no slots is not cut.
+constexpr int kPartialSlots = 512;
+constexpr int64_t kNoWindow = int64_t{1} << 40;  // beyond every position
 
 Expr Constant(int64_t v) { return {.scalar = -1, .constant = v}; }
-Expr Scalar_(Header h) { return {.scalar = h}; }
+Expr FromHeader(Header h) { return {.scalar = h}; }
 
 class Planner {
  public:
@@ -153,7 +154,7 @@ class Planner {
     intervals_.clear();
     kernel::AttentionParams attention = AttentionOf(nullptr);
     plan_.row_block = wide ? kernel::AttentionRowBlock(attention, o_.machine) : 1;
-    plan_.partial_slots = kDecodeSlots;
+    plan_.partial_slots = kPartialSlots;
     for (size_t i = 0; i < groups_.size(); ++i) {
       group_ = static_cast<int>(i);
       RETURN_IF_ERROR(AddGroup(groups_[i], weights_[i]));
@@ -229,8 +230,6 @@ class Planner {
     return id;
   }
 
-  std::string Regime() const { return wide_ ? "prefill" : "decode"; }
-
   kernel::LinearParams LinearOf(const GroupWeights& w, const Group& g) const {
     kernel::LinearParams p;
     p.k = ColumnsOf(g.weights[0]);
@@ -244,7 +243,7 @@ class Planner {
   }
 
   std::string Describe(const kernel::LinearParams& p, std::string_view what) const {
-    return absl::StrCat(Regime(), "_", Sv(what), "_", Sv(LayoutName(p.weights)),
+    return absl::StrCat(wide_ ? "prefill_" : "decode_", Sv(what), "_", Sv(LayoutName(p.weights)),
                         p.act == ActFormat::kA8B32 ? "_a8b32" : "_f32", "_k", p.k,
                         p.bias ? "_bias" : "",
                         p.prologue == kernel::Prologue::kNormRows ? "_norm" : "");
@@ -275,7 +274,7 @@ class Planner {
     std::vector<Arg> buffers = {Slot(input.slot)};
     if (r.norm) buffers.push_back(Weight(w.norm));
     buffers.push_back(Slot(acts));
-    AddLaunch(id, Scalar_(kRows), std::move(buffers), {}, absl::StrCat(label, " rows"));
+    AddLaunch(id, FromHeader(kRows), std::move(buffers), {}, absl::StrCat(label, " rows"));
     p.prologue = kernel::Prologue::kActs;
     return {Slot(acts)};
   }
@@ -316,7 +315,7 @@ class Planner {
         name, [&] { return kernel::BuildEmbed(name, w.layout, n_embd_, g.scale, o_.machine); });
     x_slot_ = NewSlot("residual", n_embd_ * 4 * plan_.rows_max);
     live_[g.output.value] = {x_slot_};
-    AddLaunch(id, Scalar_(kRows), {Weight(w.matrix), In(kIds), Slot(x_slot_)}, {}, "embed");
+    AddLaunch(id, FromHeader(kRows), {Weight(w.matrix), In(kIds), Slot(x_slot_)}, {}, "embed");
     return absl::OkStatus();
   }
 
@@ -355,8 +354,8 @@ class Planner {
                           g.q_norm.valid() ? "_qknorm" : "", EpsName(g.norm_eps),
                           EpsName(g.qk_norm_eps), EpsName(g.scale));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
-    std::vector<Expr> scalars = {Scalar_(kRows), Constant(g.layer * kv_heads_ * head_bytes_)};
-    if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
+    std::vector<Expr> scalars = {FromHeader(kRows), Constant(g.layer * kv_heads_ * head_bytes_)};
+    if (p.prefetch) scalars.push_back(FromHeader(kPrefetch));
     AddLaunch(id, Constant(g.heads + 2 * g.kv_heads), std::move(buffers), std::move(scalars),
               label);
     return absl::OkStatus();
@@ -393,7 +392,7 @@ class Planner {
     const int partial = NewSlot("partial", kernel::AttentionSlotBytes(p) * plan_.partial_slots);
     live_[g.output.value] = {out, p.out_act};
     const int64_t window = g.window > 0 ? g.window : kNoWindow;
-    AddLaunch(id, Scalar_(kItems),
+    AddLaunch(id, FromHeader(kItems),
               {Slot(At(g.input).slot),
                {Region::kState, 0, 0},
                In(kTables),
@@ -402,7 +401,7 @@ class Planner {
                Slot(partial)},
               {Constant(g.layer * kv_heads_ * head_bytes_), Constant(window), Constant(g.sinks)},
               absl::StrCat("blk.", g.layer, " attention"));
-    AddLaunch(merge, Scalar_(kMerges), {Slot(partial), In(kMergeList), Slot(out)}, {},
+    AddLaunch(merge, FromHeader(kMerges), {Slot(partial), In(kMergeList), Slot(out)}, {},
               absl::StrCat("blk.", g.layer, " merge"));
     return absl::OkStatus();
   }
@@ -429,8 +428,8 @@ class Planner {
     p.name = absl::StrCat(Describe(p, g.residual.valid() ? "residual" : "store"), "_n", n,
                           EpsName(g.norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
-    std::vector<Expr> scalars = {Scalar_(kRows)};
-    if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
+    std::vector<Expr> scalars = {FromHeader(kRows)};
+    if (p.prefetch) scalars.push_back(FromHeader(kPrefetch));
     AddLaunch(id, Constant(n / 32), std::move(buffers), std::move(scalars), label);
     return absl::OkStatus();
   }
@@ -441,7 +440,7 @@ class Planner {
         name, [&] { return kernel::BuildNormAdd(name, n_embd_, g.norm_eps, o_.machine); });
     CUVIL_CHECK(At(g.residual).slot == x_slot_, "the residual stream lies in one place");
     live_[g.output.value] = {x_slot_};
-    AddLaunch(id, Scalar_(kRows), {Slot(At(g.input).slot), Weight(w.norm), Slot(x_slot_)}, {},
+    AddLaunch(id, FromHeader(kRows), {Slot(At(g.input).slot), Weight(w.norm), Slot(x_slot_)}, {},
               NameOf(g.norm));
     return absl::OkStatus();
   }
@@ -468,8 +467,8 @@ class Planner {
         absl::StrCat(Describe(p, "gated"), "_n", n_ff, g.gelu ? "_gelu" : "",
                      p.out_act == ActFormat::kA8B32 ? "_to_a8b32" : "_to_f32", EpsName(g.norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
-    std::vector<Expr> scalars = {Scalar_(kRows)};
-    if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
+    std::vector<Expr> scalars = {FromHeader(kRows)};
+    if (p.prefetch) scalars.push_back(FromHeader(kPrefetch));
     AddLaunch(id, Constant(n_ff / 32), std::move(buffers), std::move(scalars), label);
     return absl::OkStatus();
   }
@@ -483,8 +482,8 @@ class Planner {
     p.epilogue = kernel::Epilogue::kStore;
     p.name = absl::StrCat(Describe(p, "logits"), "_n", vocab_, EpsName(g.norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
-    std::vector<Expr> scalars = {Scalar_(kOuts)};
-    if (p.prefetch) scalars.push_back(Scalar_(kPrefetch));
+    std::vector<Expr> scalars = {FromHeader(kOuts)};
+    if (p.prefetch) scalars.push_back(FromHeader(kPrefetch));
     AddLaunch(id, Constant(vocab_ / 64),
               {Weight(w.matrix),
                Slot(At(g.input).slot),

@@ -1,5 +1,6 @@
 // From groups to a Program: picks a kernel template and its parameters for every group, once per
-// regime; lays out weights (once, for all regimes) and the arena; writes the launch lists.
+// regime; lays out weights (once, for all regimes: weight_plan.h) and the arena (arena.h); writes
+// the launch lists. Pure functions, any thread.
 //
 // Regimes: "decode" serves few rows and lets every worker convert the activations it needs in a
 // launch's prologue (five launches a layer); "prefill" serves many rows and converts them once, in
@@ -22,9 +23,10 @@
 
 namespace cuvil::plan {
 
-// exact: f32 activations and keys/values. fast: 8-bit activations with a scale per 32 for
-// block-typed weights, f16 keys/values. deterministic: fast restricted to kernels whose rows do not
-// depend on their neighbours, which here all of them are, so it shares fast's program.
+// exact: f32 activations and keys/values. fast: 8-bit activations with a scale per 32 for weights
+// in a block layout (q4_0, q4_1, q8_0), else f32; f16 keys/values. deterministic: fast restricted
+// to kernels whose rows do not depend on their neighbours, which here all of them are, so it shares
+// fast's program.
 enum class Numerics : uint8_t { kExact, kFast, kDeterministic };
 absl::StatusOr<Numerics> ParseNumerics(std::string_view name);
 std::string_view NumericsName(Numerics n);
@@ -42,7 +44,8 @@ struct StepProgram {
   std::vector<kernel::Kernel> kernels;
 };
 
-// Unimplemented when sizes do not fit the templates (each sentence says which).
+// `groups` are those of Partition(graph). Unimplemented when sizes do not fit the templates; each
+// sentence says which size, its value and what would fit.
 absl::StatusOr<StepProgram> PlanStep(const ir::Graph& graph,
                                      const std::vector<passes::Group>& groups,
                                      const StepOptions& options);

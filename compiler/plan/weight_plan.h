@@ -1,5 +1,6 @@
 // Which packed weights the groups of a step need, made from which rows of the file, and where each
-// lies. Decided once, before any regime, so that every plan shares them.
+// lies. Decided once, before any regime, so that every plan shares them. Pure functions, any
+// thread.
 #pragma once
 
 #include <string_view>
@@ -26,7 +27,8 @@ std::string_view LayoutName(WeightLayout layout);
 absl::Status RequireMultiple(std::string_view what, int64_t value, int64_t of);
 
 // Fills program.weights, weights_bytes and segments; one entry per group comes back. With `exact`,
-// activations stay f32; else rows that meet block-typed weights are a8b32.
+// activations stay f32; else rows that meet a block layout are a8b32. Unimplemented for a height
+// that no template takes.
 absl::StatusOr<std::vector<GroupWeights>> PlanWeights(const ir::Graph& graph,
                                                       const std::vector<passes::Group>& groups,
                                                       bool exact, runtime::Program& program);
