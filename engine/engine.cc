@@ -17,7 +17,11 @@ using kernel::kKeyBlock;
 using kernel::kWorkItemFields;
 using runtime::Region;
 
+// The order in which the planner declares them (compiler/plan/step_plan.h).
 enum Header { kRows, kOuts, kItems, kMerges, kPrefetch, kHeaderCount };
+
+// How far ahead of the weights in use kernels prefetch; bench/kernel_bench.cc measures at the same.
+constexpr int64_t kPrefetchBytes = 4096;
 
 absl::StatusOr<uint8_t*> Reserve(size_t bytes, bool huge, std::string_view what) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -292,7 +296,7 @@ void Engine::FillInputs(absl::Span<const Chunk> chunks, const runtime::Plan& pla
   header[kOuts] = outs;
   header[kItems] = items;
   header[kMerges] = merges;
-  header[kPrefetch] = prefetch_;
+  header[kPrefetch] = kPrefetchBytes;
 }
 
 absl::Status Engine::RunStep(absl::Span<const Chunk> chunks, std::vector<LaunchTime>* times) {

@@ -1,6 +1,6 @@
-// Engine: steps of one model over any number of sequences. Owns the workers, the arena, the pages
-// of keys and values, and the step's input buffers; everything is allocated before the first step,
-// and nothing compiles during one.
+// Engine: steps of one model over up to sequences_max sequences. Owns the workers, the arena, the
+// pages of keys and values, and the step's input buffers. All of it is mapped before the first
+// step, only the logits grow with the rows wanted; nothing compiles during a step.
 //
 // One owner thread at a time. Invariant: every page is free or in exactly one sequence.
 #pragma once
@@ -35,7 +35,7 @@ struct Chunk {
 struct EngineOptions {
   int64_t kv_tokens = 0;  // pool size in tokens; 0: one full context
   int sequences_max = 64;
-  bool pin = false;
+  bool pin = false;  // pins the workers to CPUs
 };
 
 struct MemoryUse {
@@ -44,27 +44,33 @@ struct MemoryUse {
 
 class Engine {
  public:
+  // InvalidArgument for a pool that is too large to count, ResourceExhausted when the system
+  // refuses memory or threads.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model,
                                                         const EngineOptions& options = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // An empty sequence; ResourceExhausted when sequences_max are live.
   absl::StatusOr<SequenceId> NewSequence();
+  // Gives its pages back. REQUIRES here and below: the sequence is live.
   void Free(SequenceId sequence);
+  // Tokens it has.
   int64_t length(SequenceId sequence) const;
   // Forgets every token from position `length` on. REQUIRES: 0 <= length <= length(sequence).
   void Truncate(SequenceId sequence, int64_t length);
 
   // Runs one step. Errors leave every sequence as it was: too many rows, a token outside the
-  // vocabulary, a full context, no free page.
+  // vocabulary, a full context (InvalidArgument), no free page (ResourceExhausted). REQUIRES: live
+  // sequences, each in one chunk at most.
   absl::Status Step(absl::Span<const Chunk> chunks);
   // Feeds all tokens in steps of at most `chunk` rows (0: the largest); logits of the last row
-  // only.
+  // only. After an error the sequence has the tokens of the steps before it.
   absl::Status Prefill(SequenceId sequence, absl::Span<const int32_t> tokens, int64_t chunk = 0);
 
-  // Logits of the last step: row i belongs to the i-th wanted row in chunk order. vocab_size()
-  // values.
+  // Logits of the last step until the next: row i belongs to the i-th wanted row in chunk order.
+  // vocab_size() values; a mutable row has room for that rounded up to 64, as the sampler wants it.
   int64_t logit_rows() const { return logit_rows_; }
   absl::Span<const float> logits(int64_t row) const;
   float* mutable_logits(int64_t row) { return logits_.data() + row * logit_stride_; }
@@ -78,9 +84,8 @@ class Engine {
   int page_tokens() const { return page_tokens_; }
   runtime::Executor& executor() { return *executor_; }
   MemoryUse memory() const;
-  void set_prefetch(int64_t bytes) { prefetch_ = bytes; }
 
-  // One step's launches with nanoseconds each, for profiles: label, kernel, tiles, ns.
+  // Step, with what each launch took, for profiles.
   struct LaunchTime {
     std::string label, kernel;
     int64_t tiles = 0, ns = 0;
@@ -118,7 +123,6 @@ class Engine {
   std::unique_ptr<Inputs> in_;
   std::vector<float> logits_;
   int64_t logit_rows_ = 0, logit_stride_ = 0;
-  int64_t prefetch_ = 4096;  // bytes ahead of the weight stream; 2.5-8 KB measured best
 };
 
 }  // namespace cuvil::engine

@@ -1,5 +1,5 @@
-// Generation: a prompt becomes a stream of tokens and text. Owns one sequence of the engine for its
-// life; one request at a time per Generation; the engine's owner thread runs it.
+// Generation: a prompt becomes a stream of tokens and text. A call has one sequence of the engine
+// for its life and frees it however it ends. Runs on the engine's owner thread, one call at a time.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,9 @@ struct Result {
 };
 
 // Runs to the end. `on_text` gets whole UTF-8 characters as they become certain; returning false,
-// or *cancel becoming true between steps, ends the answer as kCancelled with what there is. The
-// prompt must fit the context.
+// or *cancel becoming true between steps, ends the answer as kCancelled with what there is.
+// InvalidArgument for an empty prompt, one beyond the context, or sampling parameters out of range;
+// ResourceExhausted without a free sequence or page.
 absl::StatusOr<Result> Generate(
     Engine& engine, Sampler& sampler, const Request& request,
     const std::function<bool(const std::string& text)>& on_text = nullptr,

@@ -1,6 +1,6 @@
 // A loaded model: the file, its configuration and tokenizer, the compiled program and the packed
-// weights. Loading overlaps: weights are packed in the background while kernels are compiled or
-// read from the cache, and a step may start as soon as the layers it reaches have landed.
+// weights. Once the program is there, weights are packed in the background: a step may start at
+// once, and waits at each layer until that layer's weights have landed.
 //
 // Immutable after Load; shared as shared_ptr<const Model>; any thread.
 #pragma once
@@ -28,7 +28,7 @@ struct LoadOptions {
 
 struct LoadTiming {
   double open_s = 0;     // file, configuration, tokenizer
-  double compile_s = 0;  // partition to linked code, or the cache read
+  double compile_s = 0;  // passes to linked code, or the cache read
   bool from_cache = false;
   std::string cache_note;  // one warning for people; empty when all is well
 };

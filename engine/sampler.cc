@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "compiler/driver/cache.h"
+#include "compiler/driver/compile.h"
 #include "compiler/driver/compile_kernels.h"
 #include "engine/model.h"
 
@@ -21,6 +22,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Largest 1/temperature that still multiplies finite differences without overflow to NaN.
 constexpr double kScaleMax = 1e30;
+
 bool Penalizes(const SamplingParams& p) {
   return p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
 }
@@ -59,9 +61,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerOptions& o
     }
   }
   constexpr char kName[] = "sample_blocks";
-  const kernel::Machine machine{.lanes = options.target.lanes,
-                                .registers = options.target.registers};
-  const kernel::Kernel blocks = kernel::BuildSampleBlocks(kName, machine);
+  const kernel::Kernel blocks = kernel::BuildSampleBlocks(kName, driver::MachineOf(options.target));
   ASSIGN_OR_RETURN(driver::CompiledKernels compiled,
                    driver::CompileKernels({&blocks, 1}, {.target = options.target,
                                                          .threads = options.threads,

@@ -10,10 +10,9 @@
 //      x -= presence + occurrences * frequency. Each result is rounded to f32.
 //   3. temperature 0: the largest x, lowest id among equals; the rest is not looked at.
 //      Otherwise token weights are exp((x - max) / temperature).
-//   4. top_k keeps that many of the largest x (lowest id among equals); min_p then keeps weights of
-//   at
-//      least min_p; top_p then keeps the shortest run of the largest with at least that share of
-//      the weight still there.
+//   4. top_k keeps that many of the largest x (lowest id among equals); min_p then keeps weights
+//      of at least min_p; top_p then keeps the shortest run of the largest with at least that
+//      share of the weight still there.
 //   5. The draw walks the tokens until their running weight passes u times the weight kept: in id
 //      order when step 4 is off, else from the largest down. u is UniformDraw(seed, output index).
 //
