@@ -2,9 +2,10 @@
 // every step of a model: each Plan is a launch list for a range of row counts; all plans share the
 // packed weights, so one can replace another between steps.
 //
-//   Program { target, kernels[], header scalars[], inputs[], outputs[], states[], weights[],
-//   plans[] } Plan    { rows, arena bytes, slots[], launches[] } Launch  { kernel, grid,
-//   buffers[](region, index, offset), scalars[], segment }
+//   Program   target, kernels[], header scalars[], inputs[], outputs[], states[], weights[],
+//   plans[]
+//     Plan    rows, arena bytes, slots[], launches[]
+//     Launch  kernel, grid, buffers[] (region, index, offset), scalars[], segment
 //
 // Immutable once built; shared as shared_ptr<const Program>.
 #pragma once

@@ -67,7 +67,7 @@ struct Buf {
   uint32_t index = ~0u;
 };
 
-// name, doc. Operand rules are in verify.cc, meanings in interpreter.cc.
+// name, doc. Operand rules are in verify.cc, meanings in interp_*.cc.
 #define CUVIL_KERNEL_OPS(X)                                                                        \
   X(kConst, "const", "immediate, splatted over the lanes of its type")                             \
   X(kScalarArg, "scalar_arg", "launch scalar number imm, s64")                                     \

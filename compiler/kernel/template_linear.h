@@ -57,8 +57,8 @@ struct HeadsParams {
 struct LinearParams {
   std::string name;
   int64_t k = 0;  // multiple of 32
-  int64_t n_stride =
-      0;             // row stride of "out" in elements (store, residual); k of the record (gated)
+  // Row stride of "out" in elements (store, residual); k of the record (gated).
+  int64_t n_stride = 0;
   int strips = 4;    // strips a tile
   int rows_max = 8;  // with a converting prologue: rows the scratch holds
   WeightLayout weights = WeightLayout::kF32;
@@ -91,11 +91,11 @@ struct RowsToActsParams {
 };
 Kernel BuildRowsToActs(const RowsToActsParams& params, const Machine& machine);
 
-// out = x + norm(y) per row (post-norms), or out = norm(y) without residual. One row a tile.
+// x += norm(y) per row of k f32 values (post-norms). One row a tile.
 // Buffers: y, norm, x (written).
 Kernel BuildNormAdd(const std::string& name, int64_t k, double eps, const Machine& machine);
 
-// Embedding rows: out[i] = scale * W[ids[i]] from GGUF-packed or strip-packed rows, one row a tile.
+// Embedding rows: out[i] = scale * W[ids[i]], one row a tile.
 // Buffers: w (strip layout), ids (s32), out (written, f32 rows of k).
 Kernel BuildEmbed(const std::string& name, WeightLayout layout, int64_t k, double scale,
                   const Machine& machine);

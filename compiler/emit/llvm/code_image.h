@@ -21,12 +21,14 @@ class CodeImage {
     std::string symbol;               // the one function it must define
     absl::Span<const uint8_t> bytes;  // the very buffer that was verified is the one linked
   };
+  // Internal when an object is no object of this machine, lacks its symbol or refers to one
+  // outside.
   static absl::StatusOr<std::shared_ptr<const CodeImage>> Link(absl::Span<const Object> objects);
   virtual ~CodeImage() = default;
 
   // CHECKs that the symbol is one of those linked.
   virtual KernelFn Function(const std::string& symbol) const = 0;
-  // Bytes of code and constants.
+  // Bytes of the objects linked: code, constants and their ELF tables.
   virtual size_t code_bytes() const = 0;
 };
 
