@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "compiler/driver/emit_kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -253,13 +254,16 @@ TEST_F(GenerateTest, BadRequestsAreRefusedInOneSentence) {
 
 TEST_F(GenerateTest, WarmSamplerEmitsNothing) {
   const std::string dir = absl::StrCat(::testing::TempDir(), "/cuvil_sampler_cache_", getpid());
+  const int64_t emitted = driver::KernelsEmitted();
   const auto cold = Sampler::Create(*llama_->model, dir);
   ASSERT_EQ(cold.status(), absl::OkStatus());
   EXPECT_EQ((*cold)->cache_note(), "");
   EXPECT_EQ((*cold)->kernels_emitted(), 1);
+  EXPECT_EQ(driver::KernelsEmitted(), emitted + 1);
   const auto warm = Sampler::Create(*llama_->model, dir);
   ASSERT_EQ(warm.status(), absl::OkStatus());
   EXPECT_EQ((*warm)->kernels_emitted(), 0);
+  EXPECT_EQ(driver::KernelsEmitted(), emitted + 1);
   EXPECT_THAT(Generate(engine(), **warm, Greedy(8))->tokens, ElementsAreArray(llama_->greedy));
   std::filesystem::remove_all(dir);
 }

@@ -2,7 +2,7 @@
 // serves. It matches data flow, not architecture names: whatever an importer builds from norms,
 // linears, rope, paged attention, gated activations and residual adds is recognised. Every group
 // carries the union of its nodes' locations and the reason it was formed; a node that no group
-// takes is an error naming the op and its location, never a silent fallback.
+// takes is an error naming the op and its location, never a silent fallback. Pure, any thread.
 #pragma once
 
 #include <string>
@@ -24,10 +24,10 @@ enum class GroupKind : uint8_t {
 };
 
 struct Rope {
-  bool half = false;
-  int64_t dim = 0;
-  std::vector<double> freqs;
-  double scale = 1;
+  bool half = false;          // pairs (i, i + dim/2) instead of (2i, 2i+1)
+  int64_t dim = 0;            // elements of a head that rotate; 0: none
+  std::vector<double> freqs;  // dim / 2, radians per position
+  double scale = 1;           // of cosines and sines
   bool operator==(const Rope&) const = default;
 };
 
@@ -51,7 +51,8 @@ struct Group {
   const char* rule = "";
 };
 
-// Groups in execution order.
+// Groups in execution order; every node of the graph's body is in one. Unimplemented when a node is
+// left over. REQUIRES: a verified graph.
 absl::StatusOr<std::vector<Group>> Partition(const ir::Graph& graph);
 
 }  // namespace cuvil::passes

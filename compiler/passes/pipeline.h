@@ -1,5 +1,6 @@
 // The graph passes in the order they run, as a list of values: read pipeline.cc first. The runner
-// is the one place that traces, times, skips by name and verifies; a failure blames the pass.
+// is the one place that traces, times, skips by name and verifies; a failure blames the pass. Any
+// thread; a graph belongs to the caller for the time of a run.
 #pragma once
 
 #include <functional>
@@ -26,13 +27,14 @@ const std::vector<Pass>& GraphPasses();
 absl::StatusOr<std::vector<Pass>> FindPasses(const std::vector<std::string>& names);
 
 struct RunOptions {
-  std::vector<std::string> skip;
-  ir::Fuel* fuel = nullptr;  // null: unlimited
-  bool verify_each = false;  // else only at the end
+  std::vector<std::string> skip;  // names of passes that do not run
+  ir::Fuel* fuel = nullptr;       // null: unlimited
+  bool verify_each = false;       // else only at the end
   // Called after each pass that was not skipped.
   std::function<void(const Pass& pass, int rewrites, double seconds, const ir::Graph& graph)> after;
 };
 
+// Runs `passes` in order. After an error the graph is whatever the failing pass left.
 absl::Status RunPasses(ir::Graph& graph, const std::vector<Pass>& passes,
                        const RunOptions& options = {});
 
