@@ -61,6 +61,7 @@ absl::Status Run(const Options& o) {
   if (!o.passes.empty()) {
     ASSIGN_OR_RETURN(list, passes::FindPasses(o.passes));
   }
+  RETURN_IF_ERROR(passes::FindPasses(o.skip).status());  // a misspelt name would skip nothing
   ir::Fuel fuel = o.fuel >= 0 ? ir::Fuel(o.fuel) : ir::Fuel();
   RETURN_IF_ERROR(passes::RunPasses(
       graph, list,
