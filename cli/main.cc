@@ -1,7 +1,6 @@
 // The `cuvil` program: picks the command, runs it, and turns what came of it into an exit code.
 // Started under the name `cuvild` it is `cuvil serve`.
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,6 +1,5 @@
 #include "runtime/program_json.h"
 
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <string>

@@ -1,8 +1,6 @@
 // The structure of lowered programs; their results are compared in tests/conformance.
 #include "compiler/lower/lower.h"
 
-#include <algorithm>
-
 #include "compiler/ir/builder.h"
 #include "gmock/gmock.h"
 
