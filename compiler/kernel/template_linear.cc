@@ -1,6 +1,7 @@
 #include "compiler/kernel/template_linear.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/checked.h"
 #include "compiler/kernel/math.h"
@@ -395,8 +396,14 @@ void LinearBuilder::EmitStoreValue(Value row, Value outputs, Value kv_head) {
   Value at = b_.Add(b_.Add(page, layer_),
                     b_.Add(b_.MulImm(kv_head, HeadBytes()), b_.MulImm(slot, h.head_dim * size)));
   const int64_t values_at = int64_t{h.page_tokens} * h.head_dim * size;
+  // Attention multiplies values of masked keys by 0, also ones that an earlier owner of the page
+  // left behind; so nothing infinite or NaN may ever lie in a page. (max and min are false with
+  // NaN.)
+  const double largest = h.kv == Scalar::kF16 ? 65504 : std::numeric_limits<float>::max();
+  Value high = b_.Float(largest, F32x(lanes_)), low = b_.Float(-largest, F32x(lanes_));
   for (int c = 0; c < h.head_dim; c += lanes_) {
-    b_.Store(b_.Cvt(LoadOutput(outputs, c), h.kv), kv_, at, values_at + c * size);
+    Value v = b_.Min(b_.Max(LoadOutput(outputs, c), low), high);
+    b_.Store(b_.Cvt(v, h.kv), kv_, at, values_at + c * size);
   }
 }
 

@@ -36,7 +36,7 @@ enum class Epilogue : uint8_t {
   kStore,     // out[row][n] = y
   kResidual,  // out[row][n] += y
   kGated,     // tile = 32 gate, 32 up rows; out act record block = activation(gate) * up
-  kHeads,     // tile = one head: q to "q" (rotated, scaled), k and v to their pages
+  kHeads,     // tile = one head: q to "q" (rotated, scaled), k and v to their pages (v saturates)
 };
 
 enum class Activation : uint8_t { kSilu, kGeluTanh };
