@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/json.h"
@@ -39,8 +40,24 @@ absl::StatusOr<Fd> OpenFolder(const std::string& path) {
   return fd;
 }
 
+// The key an artifact's manifest gives. Nothing when the folder is no artifact: other programs name
+// their files manifest.json too, and what is taken for an artifact may be replaced.
+std::optional<std::string> ManifestKey(int folder) {
+  if (faccessat(folder, "digest", F_OK, 0) != 0) return std::nullopt;
+  const auto bytes = driver::ReadFileAt(folder, "manifest.json", -1, kManifestBytesMax);
+  if (!bytes.ok()) return std::nullopt;
+  const auto json =
+      ParseJson(std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
+  if (!json.ok() || !json->is_object()) return std::nullopt;
+  const auto key = json->find("key"), files = json->find("files");
+  if (key == json->end() || !key->is_string() || files == json->end() || !files->is_array())
+    return std::nullopt;
+  return key->get<std::string>();
+}
+
 // Whether `path` may be replaced: it is not there, empty, or an artifact.
 absl::StatusOr<bool> Exists(const std::string& path) {
+  if (path.empty()) return absl::InvalidArgumentError("-o is empty; give the path of a folder");
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) {
     if (errno == ENOENT) return false;
@@ -49,7 +66,7 @@ absl::StatusOr<bool> Exists(const std::string& path) {
   if (S_ISDIR(info.st_mode)) {
     ASSIGN_OR_RETURN(const Fd folder, OpenFolder(path));
     ASSIGN_OR_RETURN(const std::vector<std::string> names, driver::NamesIn(folder.get()));
-    if (names.empty() || faccessat(folder.get(), "manifest.json", F_OK, 0) == 0) return true;
+    if (names.empty() || ManifestKey(folder.get()).has_value()) return true;
   }
   return absl::AlreadyExistsError(
       absl::StrCat("'", path, "' exists and is no artifact; remove it or choose another -o"));
@@ -115,16 +132,13 @@ absl::Status WriteArtifactFolder(const std::string& path_given, const ArtifactFo
 
 absl::StatusOr<ArtifactFolder> ReadArtifactFolder(const std::string& path) {
   ASSIGN_OR_RETURN(const Fd folder, OpenFolder(path));
-  const absl::Status no_artifact = absl::InvalidArgumentError(
-      absl::StrCat("'", path, "' is no artifact; make one with cuvil compile -o DIR"));
-  const auto manifest = driver::ReadFileAt(folder.get(), "manifest.json", -1, kManifestBytesMax);
-  if (!manifest.ok()) return no_artifact;
-  const auto json = ParseJson(
-      std::string_view(reinterpret_cast<const char*>(manifest->data()), manifest->size()));
-  if (!json.ok() || !json->is_object() || !json->contains("key") || !(*json)["key"].is_string())
-    return no_artifact;
+  const std::optional<std::string> key = ManifestKey(folder.get());
+  if (!key.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", path, "' is no artifact; make one with cuvil compile -o DIR"));
+  }
   ArtifactFolder result;
-  result.key = (*json)["key"].get<std::string>();
+  result.key = *key;
   auto artifact = driver::ReadEntry(folder.get(), result.key);
   if (!artifact.ok()) {
     return absl::DataLossError(absl::StrCat("the artifact '", path, "' is damaged: ",

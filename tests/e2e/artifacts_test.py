@@ -123,6 +123,11 @@ class Folders(CuvilTest):
         (mine / "thesis.txt").write_text("irreplaceable")
         self.refused("compile", "-o", mine, says="mine")
         self.assertEqual((mine / "thesis.txt").read_text(), "irreplaceable")
+        # Web pages and extensions have a manifest.json as well.
+        (mine / "manifest.json").write_text('{"name":"my extension","key":"k"}')
+        self.refused("compile", "-o", mine, says="no artifact")
+        self.assertEqual((mine / "thesis.txt").read_text(), "irreplaceable")
+        self.refused("explain", mine, says="no artifact")
         self.refused("compile", "-o", "/nowhere/out", code=1, says="/nowhere/out")
 
     def test_damaged_folder(self) -> None:
