@@ -22,6 +22,9 @@ absl::Status ErrnoStatus(const std::string& what, const std::string& path) {
   if (err == ENOSPC || err == EDQUOT) {
     return absl::ResourceExhaustedError(absl::StrCat(message, "; free some space"));
   }
+  if (err == EISDIR || err == ENOTDIR || err == ENAMETOOLONG || err == ELOOP) {
+    return absl::InvalidArgumentError(absl::StrCat(message, "; give the path of a file"));
+  }
   return absl::InternalError(message);
 }
 

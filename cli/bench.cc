@@ -260,7 +260,11 @@ void AddBench(CLI::App& app, Handler* chosen) {
   CLI::App* sub = Subcommand(app, "bench", "Measure speed on this machine", kFooter);
   auto o = std::make_shared<Options>();
   const auto number = [sub](const char* flag, auto& value, const char* what) {
-    sub->add_option(flag, value, what)->type_name("N")->capture_default_str();
+    const bool seed = std::is_same_v<decltype(value), uint64_t&>;
+    sub->add_option(flag, value, what)
+        ->type_name("N")
+        ->check(seed ? CheckSeed : CheckInteger)
+        ->capture_default_str();
   };
   number("--prompt", o->prompt, "Tokens of the prompt whose reading is measured");
   number("--generate", o->generate, "Tokens generated per measurement");

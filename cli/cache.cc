@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/strip.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/options.h"
@@ -42,7 +43,14 @@ absl::StatusOr<Opened> Open(const Options& o) {
     return absl::FailedPreconditionError(
         "there is no cache folder without HOME; pass --cache-dir DIR");
   }
-  ASSIGN_OR_RETURN(opened.cache, driver::ArtifactCache::Open(opened.dir));
+  auto cache = driver::ArtifactCache::Open(opened.dir);
+  if (!cache.ok()) {
+    // The cache speaks to those who can do without; here it is all there is.
+    const absl::string_view why =
+        absl::StripSuffix(cache.status().message(), "; running without a cache");
+    return absl::Status(cache.status().code(), absl::StrCat(why, "; pass another --cache-dir"));
+  }
+  opened.cache = *std::move(cache);
   return opened;
 }
 

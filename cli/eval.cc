@@ -38,13 +38,14 @@ constexpr char kFooter[] =
 // Rows of one step without --chunk: the largest step would need 100 MB of logits.
 constexpr int64_t kDefaultChunk = 256;
 constexpr int64_t kCompanionsMax = 1024;  // more than a step has rows
+constexpr int64_t kWindowMin = 3;  // the first half of a smaller window has no token to score
 constexpr size_t kTextBytesMax = size_t{256} << 20;
 
 struct Options {
   CommonOptions common;
   std::string text, tokens, compare, logits_out;
   int64_t window = 0, chunk = 0, companions = 0, top = 0;
-  bool has_window = false, has_chunk = false, json = false;
+  bool has_window = false, has_chunk = false, has_logits_out = false, json = false;
 };
 
 struct Totals {
@@ -97,6 +98,13 @@ absl::Status Check(const Options& o) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compare is '", o.compare, "'; it knows only exact"));
   }
+  if (o.has_window && o.window < kWindowMin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--window is ", o.window, "; it must be at least ", kWindowMin));
+  }
+  if (o.has_logits_out && o.logits_out.empty()) {
+    return absl::InvalidArgumentError("--logits-out is empty; give the path of a file");
+  }
   if (o.has_chunk && o.chunk < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--chunk is ", o.chunk, "; it must be at least 1"));
@@ -123,7 +131,12 @@ class Feed {
                                         .sequences_max = static_cast<int>(companions) + 1};
     ASSIGN_OR_RETURN(feed->engine_, engine::Engine::Create(std::move(model), options));
     const int64_t room = feed->engine_->rows_max() - companions;
-    if (room < 1 || o.chunk > room) {
+    if (room < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--companions is ", companions, "; a step has ", feed->engine_->rows_max(),
+                       " rows, one of them for the text, so pass fewer"));
+    }
+    if (o.chunk > room) {
       return absl::InvalidArgumentError(
           absl::StrCat("--chunk ", o.chunk, " with ", companions, " companions exceeds the ",
                        feed->engine_->rows_max(), " rows of a step; lower one of them"));
@@ -256,8 +269,7 @@ absl::StatusOr<int> Eval(const Options& o) {
   ASSIGN_OR_RETURN(std::vector<int32_t> tokens, ReadTokens(o, *model));
   const int64_t count = static_cast<int64_t>(tokens.size());
   ASSIGN_OR_RETURN(const std::vector<Window> windows,
-                   Windows(count, o.has_window ? std::max<int64_t>(o.window, 1) : 0,
-                           model->config().context_length));
+                   Windows(count, o.has_window ? o.window : 0, model->config().context_length));
   const int64_t longest = windows.front().end - windows.front().begin;
   ASSIGN_OR_RETURN(const auto feed, Feed::Create(model, longest, o.companions, o));
   std::unique_ptr<Feed> exact;
@@ -286,23 +298,30 @@ void AddEval(CLI::App& app, Handler* chosen) {
   auto o = std::make_shared<Options>();
   sub->add_option("--text", o->text, "Text to score")->type_name("F");
   sub->add_option("--tokens", o->tokens, "Token ids to score: a JSON list")->type_name("F.json");
-  CLI::Option* window =
-      sub->add_option("--window", o->window, "Score windows of N tokens")->type_name("N");
-  CLI::Option* chunk = sub->add_option("--chunk", o->chunk, "Feed N tokens a step")->type_name("N");
+  CLI::Option* window = sub->add_option("--window", o->window, "Score windows of N tokens")
+                            ->type_name("N")
+                            ->check(CheckInteger);
+  CLI::Option* chunk = sub->add_option("--chunk", o->chunk, "Feed N tokens a step")
+                           ->type_name("N")
+                           ->check(CheckInteger);
   sub->add_option("--companions", o->companions, "K other sequences share every step")
-      ->type_name("K");
+      ->type_name("K")
+      ->check(CheckInteger);
   sub->add_option("--top", o->top, "With --json: the K largest logits at every position")
-      ->type_name("K");
+      ->type_name("K")
+      ->check(CheckInteger);
   sub->add_option("--compare", o->compare,
                   "exact: also run exact arithmetic and report the distance")
       ->type_name("exact");
-  sub->add_option("--logits-out", o->logits_out, "Write the logits behind each scored prediction")
-      ->type_name("F.npy");
+  CLI::Option* logits_out = sub->add_option("--logits-out", o->logits_out,
+                                            "Write the logits behind each scored prediction")
+                                ->type_name("F.npy");
   sub->add_flag("--json", o->json, "One JSON object instead of text");
   AddCommonOptions(sub, &o->common);
-  sub->callback([o, window, chunk, chosen] {
+  sub->callback([o, window, chunk, logits_out, chosen] {
     o->has_window = window->count() > 0;
     o->has_chunk = chunk->count() > 0;
+    o->has_logits_out = logits_out->count() > 0;
     *chosen = [o] { return Eval(*o); };
   });
 }

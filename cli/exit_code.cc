@@ -4,6 +4,9 @@
 
 #include <cstdio>
 
+#include "absl/strings/str_format.h"
+#include "text/utf8.h"
+
 namespace cuvil::cli {
 
 int ExitCode(const absl::Status& status) {
@@ -30,9 +33,18 @@ absl::Status WorkFailed(const absl::Status& status) {
 }
 
 std::string OneLine(std::string_view text) {
-  std::string line(text);
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  std::string line;
+  for (size_t at = 0; at < text.size();) {
+    const text::Utf8Char c = text::DecodeUtf8(text, at);
+    const bool control = c.code < 0x20 || (c.code >= 0x7f && c.code < 0xa0);
+    if (text::ValidUtf8At(text, at) == 0) {
+      absl::StrAppendFormat(&line, "\\x%02x", static_cast<unsigned char>(text[at]));
+    } else if (control) {
+      line.push_back(' ');
+    } else {
+      line.append(text.substr(at, static_cast<size_t>(c.length)));
+    }
+    at += static_cast<size_t>(c.length);
   }
   return line;
 }

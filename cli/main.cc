@@ -105,7 +105,8 @@ int Main(int argc, char** argv) {
 }  // namespace cuvil::cli
 
 int main(int argc, char** argv) {
-  cuvil::AcquireCpuFeatures();  // before any thread: see base/cpu.h
+  cuvil::cli::OpenStandardStreams();  // before any file
+  cuvil::AcquireCpuFeatures();        // before any thread: see base/cpu.h
   cuvil::cli::ProcessStart();
   cuvil::cli::InstallSignalHandlers();
   return cuvil::cli::Main(argc, argv);

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <limits>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "cli/exit_code.h"
 #include "cli/perf_map.h"
 #include "runtime/executor.h"
@@ -24,7 +26,19 @@ bool WantsPerfMap(const CommonOptions& options) {
   return options.perf_map || (!value.empty() && value != "0");
 }
 
+template <typename T>
+std::string CheckNumber(const std::string& text) {
+  T value;
+  const bool plain = absl::SimpleAtoi(text, &value) && absl::StrCat(value) == text;
+  if (plain) return "";
+  return absl::StrCat("takes a whole number from ", std::numeric_limits<T>::min(), " to ",
+                      std::numeric_limits<T>::max(), ", not ", text);
+}
+
 }  // namespace
+
+std::string CheckInteger(const std::string& text) { return CheckNumber<int64_t>(text); }
+std::string CheckSeed(const std::string& text) { return CheckNumber<uint64_t>(text); }
 
 void AddModelOption(CLI::App* app, CommonOptions* options) {
   app->add_option("--model", options->model,

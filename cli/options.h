@@ -27,6 +27,11 @@ void AddModelOption(CLI::App* app, CommonOptions* options);
 // All of them.
 void AddCommonOptions(CLI::App* app, CommonOptions* options);
 
+// Checks for options that hold an int64_t or a uint64_t: CLI11 takes the nearest value it can hold
+// for a number beyond those, and reads 010 as 8. Empty: fine; else what is wrong.
+std::string CheckInteger(const std::string& text);
+std::string CheckSeed(const std::string& text);
+
 // The file of the model: --model, CUVIL_MODEL, or the default model where `./dev model` puts it.
 // NotFound when the default model is meant and is not there.
 absl::StatusOr<std::string> ModelPath(const CommonOptions& options);

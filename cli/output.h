@@ -36,7 +36,9 @@ class OutputFile {
 
  private:
   OutputFile() = default;
-  std::string path_, temporary_;  // temporary_ is empty when path_ itself is open
+  // temporary_ is empty when the file has no name yet, or when path_ itself is open.
+  std::string path_, temporary_;
+  bool nameless_ = false;
   int fd_ = -1;
 };
 

@@ -15,7 +15,11 @@ double Now();
 // middle of the tick, but never after the first call, which main makes first.
 double ProcessStart();
 
-// Ignores SIGPIPE (writes report it) and installs the SIGINT handler.
+// Opens what of the three standard streams was closed, so that no file of ours gets its number and
+// its text with it. Reading or writing them goes on to fail.
+void OpenStandardStreams();
+
+// Ignores SIGPIPE and SIGXFSZ (writes report them) and installs the SIGINT handler.
 void InstallSignalHandlers();
 
 // While one lives, SIGINT sets *cancel() instead of ending the program. One at a time.

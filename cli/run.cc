@@ -195,6 +195,9 @@ absl::StatusOr<int> Run(Options o) {
   ASSIGN_OR_RETURN(const engine::LoadOptions load, LoadOptionsOf(o.common));
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Sampler> sampler,
                    engine::Sampler::Create(*model, load.cache_dir));
+  // One warning is enough: what ails the cache mostly ails it twice.
+  if (model->timing().cache_note.empty() && !sampler->cache_note().empty())
+    PrintWarning(sampler->cache_note());
   if (chat) {
     return Chat(*engine, *sampler, o.request,
                 o.has_system ? std::optional(o.system) : std::nullopt);
@@ -215,7 +218,9 @@ void AddSamplingOptions(CLI::App* sub, Options* o) {
       ->type_name("T");
   sub->add_option("--top-p", s.top_p, "Draw from the likeliest tokens that make up P")
       ->type_name("P");
-  sub->add_option("--top-k", s.top_k, "Draw from the K likeliest tokens; 0: all")->type_name("K");
+  sub->add_option("--top-k", s.top_k, "Draw from the K likeliest tokens; 0: all")
+      ->type_name("K")
+      ->check(CheckInteger);
   sub->add_option("--min-p", s.min_p, "Drop tokens below P times the likeliest")->type_name("P");
   sub->add_option("--repetition-penalty", s.repetition_penalty, "1: none")->type_name("R");
   sub->add_option("--presence-penalty", s.presence_penalty, "-2 to 2; 0: none")->type_name("P");
@@ -224,7 +229,8 @@ void AddSamplingOptions(CLI::App* sub, Options* o) {
       ->type_name("ID=V")
       ->allow_extra_args(false);
   sub->add_option("--seed", o->seed, "Of the random numbers; default: a new one each time")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CheckSeed);
   sub->add_option("--logprobs", s.logprobs,
                   "With --json: log-probabilities, and the K likeliest tokens")
       ->type_name("K");
@@ -246,6 +252,7 @@ void AddRun(CLI::App& app, Handler* chosen) {
   CLI::Option* system = sub->add_option("--system", o->system, "System message")->type_name("TEXT");
   sub->add_option("--max-tokens", o->request.max_tokens, "The longest answer")
       ->type_name("N")
+      ->check(CheckInteger)
       ->capture_default_str();
   AddSamplingOptions(sub, o.get());
   sub->add_option("--stop", o->request.stop, "End the answer before this text; may be repeated")

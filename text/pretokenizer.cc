@@ -71,6 +71,7 @@ void SplitFragment(std::string_view text, uint32_t begin, uint32_t end, SplitFn 
 absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::string_view name) {
   // A file without the key means the format's default.
   if (name.empty()) name = "default";
+  constexpr size_t kNameShown = 64;  // a damaged file may hold megabytes here
   std::string known;
   for (const Rule& rule : Rules()) {
     if (Contains(rule.names, name)) {
@@ -82,7 +83,8 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::string_view name) {
     if (!known.empty()) known.push_back(' ');
     known.append(rule.names);
   }
-  return absl::InvalidArgumentError(absl::StrCat("the model's pre-tokenizer \"", std::string(name),
+  return absl::InvalidArgumentError(absl::StrCat("the model's pre-tokenizer \"",
+                                                 std::string(name.substr(0, kNameShown)),
                                                  "\" is not supported; supported are: ", known));
 }
 

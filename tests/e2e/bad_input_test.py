@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import resource
 import struct
 import subprocess
 import unittest
@@ -51,6 +52,13 @@ class BadModels(CuvilTest):
     def test_unreadable_name_stays_one_line(self) -> None:
         self.refused("run", "hi", "--model", "two\nlines\x1b[31m.gguf")
 
+    def test_a_damaged_name_is_shown_as_text(self) -> None:
+        data = LLAMA.read_bytes()
+        name = struct.pack("<Q", 6) + b"smollm"
+        self.assertIn(name, data)
+        bad = data.replace(name, name[:-6] + b"\xffm\xc2\x9b3m", 1)
+        self.refused("run", "hi", "--model", self.write("pre.gguf", bad), says='"\\xffm 3m"')
+
     def test_every_command_refuses_a_bad_model(self) -> None:
         path = self.write("bad.gguf", b"GGUF but not really")
         text = self.write("text.txt", b"some text")
@@ -92,6 +100,15 @@ class BadRequests(CuvilTest):
             ("run", "hi", "--raw", "--system", "s"),
             ("run", "--json"),
             ("run",),
+            ("run", "hi", "--seed", "-1"),
+            ("run", "hi", "--seed", "18446744073709551616"),
+            ("run", "hi", "--top-k", "9223372036854775808"),
+            ("run", "hi", "--top-k", "010"),
+            ("run", "hi", "--max-tokens", "9223372036854775808"),
+            ("bench", "--repeat", "9223372036854775808"),
+            ("bench", "--streams", "1", "--seed", "-1"),
+            ("cache", "ls", "--cache-dir", LLAMA),
+            ("compile", "-o", ""),
             ("eval",),
             ("bench", "--streams", "0"),
             ("bench", "--prompt", "4096"),
@@ -117,6 +134,10 @@ class BadRequests(CuvilTest):
 
     def test_missing_prompt_file(self) -> None:
         self.refused("run", "--prompt-file", self.scratch / "none.txt", says="none.txt")
+
+    def test_a_folder_is_no_prompt_file(self) -> None:
+        self.refused("run", "--prompt-file", self.scratch, says="directory")
+        self.refused("inspect", self.scratch / ("x" * 300), says="too long")
 
     def test_the_server_is_not_there_yet(self) -> None:
         self.refused("serve", "--listen", "127.0.0.1:0", says="server")
@@ -161,6 +182,50 @@ class Outputs(CuvilTest):
             "eval", "--tokens", tokens, "--logits-out", "/dev/full", code=1, says="No space left"
         )
         self.refused("eval", "--tokens", tokens, "--logits-out", "/nowhere/l.npy", code=1)
+
+
+class FileLimits(CuvilTest):
+    """A limit on file sizes (ulimit -f) is a failed write, not the end by a signal."""
+
+    def limited(self, *args: str | pathlib.Path, stdout: int = subprocess.PIPE) -> tuple[int, str]:
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+        done = subprocess.run(
+            [str(BIN / "cuvil"), *[str(a) for a in args]],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env=self.environment(),
+            preexec_fn=limit,
+            check=False,
+        )
+        return done.returncode, done.stderr.decode()
+
+    def test_outputs(self) -> None:
+        tokens = self.scratch / "tokens.json"
+        tokens.write_text("[1,2,3,4]")
+        out = self.scratch / "out"
+        out.mkdir()
+        for args in (
+            ("eval", "--tokens", tokens, "--no-cache", "--logits-out", out / "l.npy"),
+            ("compile", "-o", out / "artifact"),
+        ):
+            with self.subTest(command=args[0]):
+                code, err = self.limited(*args)
+                self.assertEqual(code, 1, err)
+                self.assertIn("too large", err)
+                self.assertEqual(list(out.iterdir()), [])
+
+    def test_standard_output(self) -> None:
+        with (self.scratch / "stdout").open("wb") as file:
+            code, err = self.limited("inspect", LLAMA, stdout=file.fileno())
+        self.assertEqual(code, 1, err)
+
+    def test_cache(self) -> None:
+        code, err = self.limited("run", "hi", "--json", "--max-tokens", "1")
+        self.assertEqual(code, 0, err)
+        self.assertIn("cuvil: warning: ", err)
 
 
 class UnusableCaches(CuvilTest):

@@ -6,10 +6,12 @@ import ast
 import json
 import math
 import pathlib
+import signal
 import struct
+import subprocess
 import unittest
 
-from e2e import MODELS, CuvilTest
+from e2e import BIN, MODELS, CuvilTest
 
 
 def read_npy(path: pathlib.Path) -> tuple[tuple[int, int], list[float]]:
@@ -98,6 +100,50 @@ class Eval(CuvilTest):
             self.assertEqual(max(row), row[token])
             self.assertAlmostEqual(row[token], logit, places=4)
         self.assertEqual(list(self.scratch.glob("*.tmp.*")), [])
+
+    def test_logits_file_holds_nothing_else_without_stderr(self) -> None:
+        tokens, path = self.write("quiet.json", [1, 2, 3, 4]), self.scratch / "quiet.npy"
+        command = f'exec "{BIN}/cuvil" eval --tokens "{tokens}" --logits-out "{path}" --progress'
+        subprocess.run(
+            ["sh", "-c", command + " 2>&-"],
+            stdout=subprocess.DEVNULL,
+            env=self.environment(),
+            check=True,
+        )
+        self.assertEqual(path.stat().st_size, 128 + 3 * 272 * 4)
+
+    def test_logits_file_replaces_the_one_before(self) -> None:
+        path = self.scratch / "twice.npy"
+        path.write_text("before")
+        self.ok("eval", "--tokens", self.write("t.json", [1, 2, 3]), "--logits-out", path)
+        self.assertEqual(path.stat().st_size, 128 + 2 * 272 * 4)
+        self.assertEqual(list(self.scratch.glob("twice.npy.*")), [])
+
+    def test_interrupted_logits_leave_nothing(self) -> None:
+        tokens = self.write("long.json", [i % 272 for i in range(200_000)])
+        folder = self.scratch / "interrupted"
+        folder.mkdir()
+        command = [BIN / "cuvil", "eval", "--tokens", tokens, "--window", "8", "--progress"]
+        with subprocess.Popen(
+            [*map(str, command), "--logits-out", str(folder / "l.npy")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment(),
+        ) as run:
+            assert run.stderr is not None and run.stdout is not None
+            while b"window 2 " not in run.stderr.readline():
+                self.assertIsNone(run.poll())
+            run.send_signal(signal.SIGINT)
+            run.stderr.read()
+            self.assertEqual(run.stdout.read(), b"")
+        self.assertEqual(run.returncode, 130)
+        self.assertEqual(list(folder.iterdir()), [])
+
+    def test_a_wrong_number_is_named_as_it_was_given(self) -> None:
+        tokens = self.write("few.json", [1, 2, 3, 4])
+        self.refused("eval", "--tokens", tokens, "--window", "-5", says="--window is -5")
+        self.refused("eval", "--tokens", tokens, "--companions", "1000", says="is 1000")
+        self.refused("eval", "--tokens", tokens, "--logits-out", "", says="--logits-out")
 
     def test_text(self) -> None:
         path = self.scratch / "text.txt"
