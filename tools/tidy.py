@@ -21,7 +21,7 @@ LINES_MAX = 500
 LINES_RATCHET = {
     "compiler/emit/llvm/emit.cc": 661,
     "compiler/ir/text_parse.cc": 590,
-    "compiler/plan/step_plan.cc": 548,
+    "compiler/plan/step_plan.cc": 539,
     "tests/conformance/kernel_generator.cc": 533,
     "text/jinja_parser.cc": 580,
 }

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "compiler/kernel/template_attention.h"
 #include "compiler/plan/arena.h"
+#include "compiler/plan/reason.h"
 #include "compiler/plan/weight_plan.h"
 
 namespace cuvil::plan {
@@ -51,7 +52,7 @@ class Planner {
     for (const Group& group : groups_) {
       p_.decisions.push_back({.rule = group.rule,
                               .applied = true,
-                              .reason = Reason(group),
+                              .reason = std::string(ReasonFor(group)),
                               .trust = 1,
                               .sources = group.sources});
     }
@@ -117,29 +118,6 @@ class Planner {
     return -1;
   }
 
-  std::string Reason(const Group& g) const {
-    switch (g.kind) {
-      case GroupKind::kEmbed:
-        return "rows are decoded where they are read";
-      case GroupKind::kHeads:
-        return "q, k and v read the same rows, so one pass over them serves norm, products, "
-               "rotation and the page write";
-      case GroupKind::kAttention:
-        return "scores never leave the worker's scratch";
-      case GroupKind::kLinear:
-        return g.residual.valid() ? "the product is added to the residual stream where it lies"
-                                  : "a norm follows the product, so it is stored first";
-      case GroupKind::kNormAdd:
-        return "norm and residual share one pass over the row";
-      case GroupKind::kGated:
-        return "gate and up rows alternate, so each tile finishes its own slice of the "
-               "feed-forward";
-      case GroupKind::kLogits:
-        return "only the wanted rows are normed and multiplied";
-    }
-    return "";
-  }
-
   // ---- Plans ----
   // A value in the arena while a plan is being written.
   struct Live {
@@ -157,6 +135,7 @@ class Planner {
     plan_.partial_slots = kPartialSlots;
     for (size_t i = 0; i < groups_.size(); ++i) {
       group_ = static_cast<int>(i);
+      RETURN_IF_ERROR(CheckReads(groups_[i]));
       RETURN_IF_ERROR(AddGroup(groups_[i], weights_[i]));
     }
     int64_t total = 0;
@@ -174,6 +153,21 @@ class Planner {
     }
     p_.plans.push_back(std::move(plan_));
     return absl::OkStatus();
+  }
+
+  // Graphs come from outside too (cuvil-opt): what a group reads must be what a group before it
+  // made, and residual adds must be on the one stream that starts at the embedding.
+  absl::Status CheckReads(const Group& g) const {
+    if (g.kind == GroupKind::kEmbed) return absl::OkStatus();
+    const auto made = [&](ir::ValueId v) { return live_.count(v.value) != 0; };
+    const bool stream =
+        !g.residual.valid() || (made(g.residual) && live_.at(g.residual.value).slot == x_slot_);
+    if (made(g.input) && stream) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat("group ", g.rule, " at ", g.sources.empty() ? "?" : g.sources[0],
+                     made(g.input) ? " adds to something else than the residual stream"
+                                   : " reads a value that no group before it makes",
+                     "; the step compiler needs one residual stream that starts at the embedding"));
   }
 
   int NewSlot(const std::string& name, int64_t bytes) {
@@ -418,7 +412,6 @@ class Planner {
     if (w.bias >= 0) buffers.push_back(Weight(w.bias));
     int out;
     if (g.residual.valid()) {
-      CUVIL_CHECK(At(g.residual).slot == x_slot_, "the residual stream lies in one place");
       out = x_slot_;
     } else {
       out = NewSlot("linear", n * 4 * plan_.rows_max);
@@ -438,7 +431,6 @@ class Planner {
     const std::string name = absl::StrCat("norm_add_k", n_embd_, EpsName(g.norm_eps));
     const int id = KernelFor(
         name, [&] { return kernel::BuildNormAdd(name, n_embd_, g.norm_eps, o_.machine); });
-    CUVIL_CHECK(At(g.residual).slot == x_slot_, "the residual stream lies in one place");
     live_[g.output.value] = {x_slot_};
     AddLaunch(id, FromHeader(kRows), {Slot(At(g.input).slot), Weight(w.norm), Slot(x_slot_)}, {},
               NameOf(g.norm));

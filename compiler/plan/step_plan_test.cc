@@ -184,5 +184,19 @@ TEST(StepPlan, NumericsHaveNames) {
   EXPECT_THAT(std::string(ParseNumerics("best").status().message()), HasSubstr("'best'"));
 }
 
+TEST(StepPlan, RefusesASecondResidualStream) {
+  const ir::Graph graph = MakeTestGraph({});
+  auto groups = *passes::Partition(graph);
+  for (passes::Group& g : groups) {
+    if (g.kind == passes::GroupKind::kLinear) g.residual = g.input;
+  }
+  EXPECT_THAT(std::string(PlanStep(graph, groups, {}).status().message()),
+              HasSubstr("adds to something else than the residual stream"));
+  groups = *passes::Partition(graph);
+  groups.erase(groups.begin() + 1);
+  EXPECT_THAT(std::string(PlanStep(graph, groups, {}).status().message()),
+              HasSubstr("reads a value that no group before it makes"));
+}
+
 }  // namespace
 }  // namespace cuvil::plan
