@@ -111,6 +111,16 @@ function(cuvil_script_test name)
                        ENVIRONMENT "CUVIL_SOURCE_DIR=${CMAKE_SOURCE_DIR};CUVIL_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
 endfunction()
 
+# cuvil_long_test(name [ARGUMENTS ...] ENVIRONMENT K=V ...): the same binary with a bigger budget, as test
+# <name>_long with label long. `./dev test long` runs these under the asan preset.
+function(cuvil_long_test name)
+  cmake_parse_arguments(ARG "" "" "ARGUMENTS;ENVIRONMENT" ${ARGN})
+  add_test(NAME ${name}_long COMMAND ${name} ${ARG_ARGUMENTS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name}_long PROPERTIES LABELS long TIMEOUT 7200
+                       ENVIRONMENT "CUVIL_SOURCE_DIR=${CMAKE_SOURCE_DIR};${ARG_ENVIRONMENT}")
+  cuvil_label_targets(${name} long)
+endfunction()
+
 # cuvil_fuzz(name SOURCES x_fuzz.cc DEPS ... LABELS fuzz)
 # x_fuzz.cc defines LLVMFuzzerTestOneInput. Under CUVIL_FUZZ it links libFuzzer; otherwise it links
 # tests/fuzz/replay_main.cc, which replays tests/fuzz/corpus/<name>/ and then CUVIL_FUZZ_RUNS seeded mutations.
@@ -130,6 +140,8 @@ function(cuvil_fuzz name)
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
                          ENVIRONMENT "CUVIL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
     cuvil_label_targets(${name} ${ARG_LABELS})
+    cuvil_long_test(${name} ARGUMENTS ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name}
+                    ENVIRONMENT CUVIL_FUZZ_RUNS=20000 CUVIL_FUZZ_SECONDS=3600)
   endif()
   target_link_libraries(${name} PRIVATE cuvil_flags ${CUVIL_ABSL} ${ARG_DEPS})
 endfunction()
