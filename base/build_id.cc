@@ -23,7 +23,8 @@ int FindNote(dl_phdr_info* info, size_t, void* out) {
       std::memcpy(&note, at, sizeof note);
       const uint8_t* name = at + sizeof note;
       const uint8_t* id = name + (note.n_namesz + 3) / 4 * 4;
-      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+          std::memcmp(name, "GNU", 4) == 0) {
         for (uint32_t b = 0; b < note.n_descsz; ++b) {
           absl::StrAppendFormat(static_cast<std::string*>(out), "%02x", id[b]);
         }

@@ -1,4 +1,5 @@
-// Identity of this program's code: the linker's build id, which changes whenever a linked byte does.
+// Identity of this program's code: the linker's build id, which changes whenever a linked byte
+// does.
 #pragma once
 
 #include <string>
