@@ -1,16 +1,14 @@
 #include "base/cpu.h"
 
 #include <cpuid.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+
+#include "base/machine.h"
 
 namespace cuvil {
 namespace {
@@ -78,20 +76,6 @@ CpuFeatures Detect() {
   return f;
 }
 
-// cgroup v2 then v1: quota / period, or a large number when unlimited.
-double CgroupCores() {
-  std::ifstream v2("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (v2 >> quota >> period && quota != "max" && period > 0)
-    return std::atof(quota.c_str()) / period;
-  std::ifstream q1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-      p1("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  double quota1 = 0;
-  if (q1 >> quota1 && p1 >> period && quota1 > 0 && period > 0) return quota1 / period;
-  return 1e9;
-}
-
 }  // namespace
 
 std::vector<std::string> CpuFeatures::Names() const {
@@ -109,12 +93,6 @@ const CpuFeatures& AcquireCpuFeatures() {
   return features;
 }
 
-int UsableCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cores = 1;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = std::max(1, CPU_COUNT(&set));
-  return std::max(1, std::min(cores, static_cast<int>(std::min(CgroupCores(), 1e6))));
-}
+int UsableCores() { return ReadMachineLimits().cores; }
 
 }  // namespace cuvil
