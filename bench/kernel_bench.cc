@@ -307,7 +307,7 @@ int RunAttention(int pairs) {
   std::vector<float> q(kGroup * kHeadDim), out(q.size()), peer_out(q.size()),
       partial(q.size() + 16);
   for (float& x : q) x = (rng() % 2001) * 1e-3f - 1;
-  const int64_t item[kWorkItemFields] = {0, 1, 0, kKeys - 1, 0, 0, 1, -1};
+  const int64_t item[kWorkItemFields] = {0, 1, 0, kKeys - 1, 0, 0, 1, -1, int64_t{1} << 40, 0};
   auto* scratch =
       static_cast<uint8_t*>(std::aligned_alloc(64, (kernel.scratch_bytes + 127) / 64 * 64));
   auto bytes = [](const void* x) { return static_cast<uint8_t*>(const_cast<void*>(x)); };

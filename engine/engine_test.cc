@@ -190,11 +190,11 @@ TEST_F(EngineTest, WideStepsUseThePrefillPlan) {
     const SequenceId id = *engine->NewSequence();
     const std::vector<int32_t> tokens = Tokens(rows, rows);
     const Chunk chunk{id, tokens};
-    std::vector<Engine::LaunchTime> times;
+    std::vector<LaunchTime> times;
     ASSERT_EQ(engine->StepTimed({&chunk, 1}, &times), absl::OkStatus());
     const bool wide = rows > 8;
     int seen = 0;
-    for (const Engine::LaunchTime& t : times) {
+    for (const LaunchTime& t : times) {
       if (!t.kernel.starts_with("decode_") && !t.kernel.starts_with("prefill_")) continue;
       EXPECT_THAT(t.kernel, StartsWith(wide ? "prefill_" : "decode_")) << rows << " rows";
       ++seen;

@@ -42,8 +42,8 @@ class AttentionBuilder {
     out_ = b_.Buffer("out", true);
     partial_ = b_.Buffer("partial", true);
     layer_ = b_.ScalarArg("layer");
-    window_ = b_.ScalarArg("window");
-    sinks_ = b_.ScalarArg("sinks");
+    Value layer_window = b_.ScalarArg("window");
+    Value layer_sinks = b_.ScalarArg("sinks");
     const int queries = p_.row_block * group_;
     scores_ = b_.Scratch(int64_t{queries} * kKeyBlock * 4);
     block_ = b_.Scratch(queries * running_bytes_);
@@ -58,6 +58,10 @@ class AttentionBuilder {
     first_ = field(5);
     end_ = field(6);
     slot_ = field(7);
+    Value window = field(8);
+    Value local = b_.Cmp(OpCode::kCmpLt, layer_window, window);
+    window_ = b_.Select(local, layer_window, window);
+    sinks_ = b_.Select(local, layer_sinks, field(9));
     b_.If(b_.Cmp(OpCode::kCmpEq, rows, b_.Int(1)), [&] { EmitItem(1); });
     if (p_.row_block > 1) {
       b_.If(b_.Cmp(OpCode::kCmpNe, rows, b_.Int(1)), [&] { EmitItem(p_.row_block); });
@@ -135,14 +139,10 @@ class AttentionBuilder {
     Value start = b_.Select(no_sinks, b_.Max(first_, b_.Shr(visible_from, 8)), first_);
     b_.For(start, end_, 1, [&](Value block) {
       Value base = b_.MulImm(block, kKeyBlock);
-      Value last = b_.AddImm(position_, rows);  // one past the last visible key
-      Value keys = b_.Min(b_.Sub(last, base), b_.Int(kKeyBlock));
-      // Whole groups of 16: what the value loop steps by. The mask zeroes the surplus.
-      Value padded = b_.And(b_.AddImm(keys, 15), b_.Int(~int64_t{15}));
-      EmitScores(queries, base, padded);
-      EmitSoftmax(rows, base, padded);
-      EmitValues(queries, base, padded);
-      ForQueries(queries, [&](Value q) { EmitFold(BlockAt(q), RunningAt(q)); });
+      // Between the sinks and the first row's window nothing is visible, and pages may be gone.
+      Value sink = b_.Cmp(OpCode::kCmpLt, base, sinks_);
+      Value recent = b_.Cmp(OpCode::kCmpLt, visible_from, b_.AddImm(base, kKeyBlock));
+      b_.If(b_.Or(sink, recent), [&] { EmitBlock(rows, base); });
     });
     b_.If(b_.Cmp(OpCode::kCmpLt, slot_, b_.Int(0)), [&] { EmitResult(rows); });
     b_.If(b_.Cmp(OpCode::kCmpLe, b_.Int(0), slot_), [&] {
@@ -157,6 +157,19 @@ class AttentionBuilder {
         }
       });
     });
+  }
+
+  // Scores, weights and values of one key block, folded into the running results.
+  void EmitBlock(int rows, Value base) {
+    const int queries = rows * group_;
+    Value last = b_.AddImm(position_, rows);  // one past the last visible key
+    Value keys = b_.Min(b_.Sub(last, base), b_.Int(kKeyBlock));
+    // Whole groups of 16: what the value loop steps by. The mask zeroes the surplus.
+    Value padded = b_.And(b_.AddImm(keys, 15), b_.Int(~int64_t{15}));
+    EmitScores(queries, base, padded);
+    EmitSoftmax(rows, base, padded);
+    EmitValues(queries, base, padded);
+    ForQueries(queries, [&](Value q) { EmitFold(BlockAt(q), RunningAt(q)); });
   }
 
   // Byte offset of this head's K in the page of token `token`.

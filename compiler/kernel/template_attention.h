@@ -5,15 +5,18 @@
 //   K: page_tokens/16 sub-tiles of [head_dim][16 tokens]      V: [page_tokens][head_dim]
 // so scores of 16 tokens come from one vector a dimension and no horizontal sums exist.
 //
-// A work item (8 s64) is one tile: {row, rows (1 or row_block), table, position of the first row,
-// kv head, first key block, end key block, slot}. `table` is the byte offset in "tables" of the
-// sequence's page list (s64 byte offsets of pages). Key blocks are kKeyBlock tokens at fixed
-// absolute positions. Each block is reduced to (max, sum, weighted values) and folded into the
-// running result in order; with slot >= 0 an item's results go to "partial", and the merge kernel
-// folds them by the same formula. So a row's bits depend neither on its neighbours nor on how the
-// work was cut.
+// A work item (10 s64) is one tile: {row, rows (1 or row_block), table, position of the first row,
+// kv head, first key block, end key block, slot, window, sinks}. `table` is the byte offset in
+// "tables" of the sequence's page list (s64 byte offsets of pages). Key blocks are kKeyBlock tokens
+// at fixed absolute positions. Each block is reduced to (max, sum, weighted values) and folded into
+// the running result in order; with slot >= 0 an item's results go to "partial", and the merge
+// kernel folds them by the same formula. So a row's bits depend neither on its neighbours nor on
+// how the work was cut.
 //
-// Row i sees keys at positions p <= i with p < sinks or p > i - window.
+// Row i sees keys at positions p <= i with p < sinks or p > i - window. Window and sinks are the
+// launch's (of the layer) where its window is the smaller one, else the item's (of the sequence).
+// Key blocks that no row of an item sees are not read, and of a block that is seen in part every
+// page must be readable: invisible keys are masked, not skipped.
 #pragma once
 
 #include <string>
@@ -24,7 +27,7 @@
 namespace cuvil::kernel {
 
 inline constexpr int kKeyBlock = 256;
-inline constexpr int kWorkItemFields = 8;
+inline constexpr int kWorkItemFields = 10;
 
 struct AttentionParams {
   std::string name;

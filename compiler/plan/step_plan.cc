@@ -10,6 +10,7 @@
 #include "compiler/plan/arena.h"
 #include "compiler/plan/reason.h"
 #include "compiler/plan/weight_plan.h"
+#include "runtime/step_inputs.h"
 
 namespace cuvil::plan {
 namespace {
@@ -23,16 +24,12 @@ using runtime::Expr;
 using runtime::Launch;
 using runtime::Region;
 
-enum Header { kRows, kOuts, kItems, kMerges, kPrefetch };
-enum Input { kIds, kRowKv, kTables, kItemList, kMergeList, kOutRows, kFirstRope };
-
 // Results of cut attention that may wait for the merge (AttentionSlotBytes each). One row with 3 KV
 // heads is cut up to 512 / 3 key blocks, 43520 keys; what finds no slots is not cut.
 constexpr int kPartialSlots = 512;
-constexpr int64_t kNoWindow = int64_t{1} << 40;  // beyond every position
 
 Expr Constant(int64_t v) { return {.scalar = -1, .constant = v}; }
-Expr FromHeader(Header h) { return {.scalar = h}; }
+Expr FromHeader(runtime::StepScalar h) { return {.scalar = h}; }
 
 class Planner {
  public:
@@ -43,10 +40,10 @@ class Planner {
         kv_(o.numerics == Numerics::kExact ? Scalar::kF32 : Scalar::kF16) {}
 
   absl::StatusOr<StepProgram> Run() {
-    p_.header = {"rows", "outs", "items", "merges", "prefetch"};
+    p_.header = {"rows", "outs", "items", "merges", "prefetch", "hidden"};
     p_.inputs = {{"ids", DType::kI32},   {"row_kv", DType::kI64},      {"tables", DType::kI64},
                  {"items", DType::kI64}, {"merge_items", DType::kI64}, {"out_rows", DType::kI32}};
-    p_.outputs = {{"logits", DType::kF32}};
+    p_.outputs = {{"logits", DType::kF32}, {"hidden", DType::kF32}};
     RETURN_IF_ERROR(Sizes());
     ASSIGN_OR_RETURN(weights_, PlanWeights(g_, groups_, o_.numerics == Numerics::kExact, p_));
     for (const Group& group : groups_) {
@@ -268,7 +265,8 @@ class Planner {
     std::vector<Arg> buffers = {Slot(input.slot)};
     if (r.norm) buffers.push_back(Weight(w.norm));
     buffers.push_back(Slot(acts));
-    AddLaunch(id, FromHeader(kRows), std::move(buffers), {}, absl::StrCat(label, " rows"));
+    AddLaunch(id, FromHeader(runtime::kStepRows), std::move(buffers), {},
+              absl::StrCat(label, " rows"));
     p.prologue = kernel::Prologue::kActs;
     return {Slot(acts)};
   }
@@ -309,7 +307,8 @@ class Planner {
         name, [&] { return kernel::BuildEmbed(name, w.layout, n_embd_, g.scale, o_.machine); });
     x_slot_ = NewSlot("residual", n_embd_ * 4 * plan_.rows_max);
     live_[g.output.value] = {x_slot_};
-    AddLaunch(id, FromHeader(kRows), {Weight(w.matrix), In(kIds), Slot(x_slot_)}, {}, "embed");
+    AddLaunch(id, FromHeader(runtime::kStepRows),
+              {Weight(w.matrix), In(runtime::kStepIds), Slot(x_slot_)}, {}, "embed");
     return absl::OkStatus();
   }
 
@@ -337,8 +336,8 @@ class Planner {
     live_[g.output.value] = {q};
     buffers.push_back(Slot(q));
     buffers.push_back({Region::kState, 0, 0});
-    buffers.push_back(In(kRowKv));
-    buffers.push_back(In(kFirstRope + RopeIndex(g.rope)));
+    buffers.push_back(In(runtime::kStepRowKv));
+    buffers.push_back(In(runtime::kStepRope + RopeIndex(g.rope)));
     if (g.q_norm.valid()) {
       buffers.push_back(Weight(w.q_norm));
       buffers.push_back(Weight(w.k_norm));
@@ -348,8 +347,9 @@ class Planner {
                           g.q_norm.valid() ? "_qknorm" : "", EpsName(g.norm_eps),
                           EpsName(g.qk_norm_eps), EpsName(g.scale));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
-    std::vector<Expr> scalars = {FromHeader(kRows), Constant(g.layer * kv_heads_ * head_bytes_)};
-    if (p.prefetch) scalars.push_back(FromHeader(kPrefetch));
+    std::vector<Expr> scalars = {FromHeader(runtime::kStepRows),
+                                 Constant(g.layer * kv_heads_ * head_bytes_)};
+    if (p.prefetch) scalars.push_back(FromHeader(runtime::kStepPrefetch));
     AddLaunch(id, Constant(g.heads + 2 * g.kv_heads), std::move(buffers), std::move(scalars),
               label);
     return absl::OkStatus();
@@ -385,17 +385,18 @@ class Planner {
         NewSlot("attention", ActRowBytes(p.out_act, n_head_ * head_dim_) * plan_.rows_max);
     const int partial = NewSlot("partial", kernel::AttentionSlotBytes(p) * plan_.partial_slots);
     live_[g.output.value] = {out, p.out_act};
-    const int64_t window = g.window > 0 ? g.window : kNoWindow;
-    AddLaunch(id, FromHeader(kItems),
+    const int64_t window = g.window > 0 ? g.window : runtime::kNoWindow;
+    AddLaunch(id, FromHeader(runtime::kStepItems),
               {Slot(At(g.input).slot),
                {Region::kState, 0, 0},
-               In(kTables),
-               In(kItemList),
+               In(runtime::kStepTables),
+               In(runtime::kStepItemList),
                Slot(out),
                Slot(partial)},
               {Constant(g.layer * kv_heads_ * head_bytes_), Constant(window), Constant(g.sinks)},
               absl::StrCat("blk.", g.layer, " attention"));
-    AddLaunch(merge, FromHeader(kMerges), {Slot(partial), In(kMergeList), Slot(out)}, {},
+    AddLaunch(merge, FromHeader(runtime::kStepMerges),
+              {Slot(partial), In(runtime::kStepMergeList), Slot(out)}, {},
               absl::StrCat("blk.", g.layer, " merge"));
     return absl::OkStatus();
   }
@@ -421,8 +422,8 @@ class Planner {
     p.name = absl::StrCat(Describe(p, g.residual.valid() ? "residual" : "store"), "_n", n,
                           EpsName(g.norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
-    std::vector<Expr> scalars = {FromHeader(kRows)};
-    if (p.prefetch) scalars.push_back(FromHeader(kPrefetch));
+    std::vector<Expr> scalars = {FromHeader(runtime::kStepRows)};
+    if (p.prefetch) scalars.push_back(FromHeader(runtime::kStepPrefetch));
     AddLaunch(id, Constant(n / 32), std::move(buffers), std::move(scalars), label);
     return absl::OkStatus();
   }
@@ -432,8 +433,8 @@ class Planner {
     const int id = KernelFor(
         name, [&] { return kernel::BuildNormAdd(name, n_embd_, g.norm_eps, o_.machine); });
     live_[g.output.value] = {x_slot_};
-    AddLaunch(id, FromHeader(kRows), {Slot(At(g.input).slot), Weight(w.norm), Slot(x_slot_)}, {},
-              NameOf(g.norm));
+    AddLaunch(id, FromHeader(runtime::kStepRows),
+              {Slot(At(g.input).slot), Weight(w.norm), Slot(x_slot_)}, {}, NameOf(g.norm));
     return absl::OkStatus();
   }
 
@@ -459,8 +460,8 @@ class Planner {
         absl::StrCat(Describe(p, "gated"), "_n", n_ff, g.gelu ? "_gelu" : "",
                      p.out_act == ActFormat::kA8B32 ? "_to_a8b32" : "_to_f32", EpsName(g.norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
-    std::vector<Expr> scalars = {FromHeader(kRows)};
-    if (p.prefetch) scalars.push_back(FromHeader(kPrefetch));
+    std::vector<Expr> scalars = {FromHeader(runtime::kStepRows)};
+    if (p.prefetch) scalars.push_back(FromHeader(runtime::kStepPrefetch));
     AddLaunch(id, Constant(n_ff / 32), std::move(buffers), std::move(scalars), label);
     return absl::OkStatus();
   }
@@ -474,16 +475,29 @@ class Planner {
     p.epilogue = kernel::Epilogue::kStore;
     p.name = absl::StrCat(Describe(p, "logits"), "_n", vocab_, EpsName(g.norm_eps));
     const int id = KernelFor(p.name, [&] { return kernel::BuildLinear(p, o_.machine); });
-    std::vector<Expr> scalars = {FromHeader(kOuts)};
-    if (p.prefetch) scalars.push_back(FromHeader(kPrefetch));
+    std::vector<Expr> scalars = {FromHeader(runtime::kStepOuts)};
+    if (p.prefetch) scalars.push_back(FromHeader(runtime::kStepPrefetch));
     AddLaunch(id, Constant(vocab_ / 64),
               {Weight(w.matrix),
                Slot(At(g.input).slot),
                Weight(w.norm),
-               In(kOutRows),
-               {Region::kOutput, 0, 0}},
+               In(runtime::kStepOutRows),
+               {Region::kOutput, runtime::kStepLogits, 0}},
               std::move(scalars), "logits");
+    AddHidden(g, w);
     return absl::OkStatus();
+  }
+
+  // The last norm's rows themselves, for embeddings.
+  void AddHidden(const Group& g, const GroupWeights& w) {
+    kernel::RowsToActsParams r{
+        .k = n_embd_, .act = ActFormat::kF32, .norm = true, .norm_eps = g.norm_eps};
+    r.name = absl::StrCat("rows_to_f32_k", r.k, "_norm", EpsName(g.norm_eps));
+    const int id = KernelFor(r.name, [&] { return kernel::BuildRowsToActs(r, o_.machine); });
+    AddLaunch(
+        id, FromHeader(runtime::kStepHidden),
+        {Slot(At(g.input).slot), Weight(w.norm), {Region::kOutput, runtime::kStepHiddenStates, 0}},
+        {}, "hidden states");
   }
 
   const ir::Graph& g_;

@@ -6,9 +6,7 @@
 // launch's prologue (five launches a layer); "prefill" serves many rows and converts them once, in
 // launches of their own.
 //
-// Header scalars: rows, outs, items, merges, prefetch. Inputs: ids (s32), row_kv (s64 pairs: page
-// byte offset, slot), tables, items, merge_items (s64; see template_attention.h), out_rows (s32),
-// rope.N. Output: logits, f32 [outs][vocab rounded up to 64].
+// Header scalars, inputs and outputs are those of runtime/step_inputs.h.
 #pragma once
 
 #include <string>

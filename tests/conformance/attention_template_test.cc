@@ -25,13 +25,18 @@ struct Shape {
   Scalar kv;
   int page_tokens;
   ActFormat out_act;
-  int64_t window, sinks;
+  int64_t window, sinks;                            // of the layer
+  int64_t trim_window = kNoWindow, trim_sinks = 0;  // of the sequence
+  // What a row sees: the layer's where its window is the smaller one.
+  int64_t seen_window() const { return std::min(window, trim_window); }
+  int64_t seen_sinks() const { return window < trim_window ? sinks : trim_sinks; }
 };
 
 void PrintTo(const Shape& s, std::ostream* os) {
   *os << s.n_head << "/" << s.n_head_kv << "x" << s.head_dim
       << (s.kv == Scalar::kF16 ? " f16" : " f32") << " pages of " << s.page_tokens << " window "
-      << s.window << " sinks " << s.sinks;
+      << s.window << " sinks " << s.sinks << " trimmed to " << s.trim_window << " and "
+      << s.trim_sinks;
 }
 
 constexpr Shape kShapes[] = {
@@ -40,6 +45,8 @@ constexpr Shape kShapes[] = {
     {8, 2, 64, Scalar::kF16, 64, ActFormat::kF32, 40, 0},
     {6, 2, 64, Scalar::kF32, 16, ActFormat::kA8B32, 40, 3},
     {2, 1, 32, Scalar::kF32, 32, ActFormat::kF32, 1, 0},
+    {3, 1, 32, Scalar::kF16, 32, ActFormat::kF32, kNoWindow, 0, 70, 5},
+    {2, 1, 64, Scalar::kF32, 32, ActFormat::kF32, 40, 0, 100, 4},
 };
 
 // One sequence of `tokens` keys and values in shuffled pages of two layers, this being the second,
@@ -65,7 +72,7 @@ class Scene {
     for (int h = 0; h < s_.n_head_kv; ++h) {
       const int64_t own = slot < 0 ? -1 : slot + h;
       for (const int64_t v : {int64_t{row}, int64_t{rows}, int64_t{16}, first_ + row, int64_t{h},
-                              first_block, end_block, own}) {
+                              first_block, end_block, own, s_.trim_window, s_.trim_sinks}) {
         items_.push_back(v);
       }
     }
@@ -83,8 +90,9 @@ class Scene {
     }
     for (int h = 0; h < s_.n_head_kv; ++h) {
       for (int64_t b = 0; b < blocks; ++b) {
-        for (const int64_t v : {int64_t{row}, int64_t{1}, int64_t{16}, first_ + row, int64_t{h}, b,
-                                b + 1, item_slots_ + h * blocks + b}) {
+        for (const int64_t v :
+             {int64_t{row}, int64_t{1}, int64_t{16}, first_ + row, int64_t{h}, b, b + 1,
+              item_slots_ + h * blocks + b, s_.trim_window, s_.trim_sinks}) {
           items_.push_back(v);
         }
       }
@@ -156,13 +164,25 @@ class Scene {
     }
   }
 
+  // Pages that no row sees give way to the first one, as a trimmed sequence's tables do.
+  int DropInvisiblePages() {
+    int dropped = 0;
+    const int64_t from = first_ - s_.seen_window() + 1;  // the first row sees from here on
+    for (int64_t page = 0; (page + 1) * s_.page_tokens <= from; ++page) {
+      if (page * s_.page_tokens < s_.seen_sinks()) continue;
+      std::memcpy(&tables_[16 + page * 8], &tables_[16], 8);
+      ++dropped;
+    }
+    return dropped;
+  }
+
   // Softmax attention in double on one row's head, to see that the template computes attention.
   std::vector<double> Reference(int row, int head) const {
     const int position = first_ + row, group = s_.n_head / s_.n_head_kv;
     std::vector<double> scores, out(s_.head_dim);
     std::vector<int> keys;
     for (int t = 0; t <= position; ++t) {
-      if (t >= s_.sinks && t <= position - s_.window) continue;
+      if (t >= s_.seen_sinks() && t <= position - s_.seen_window()) continue;
       double dot = 0;
       for (int d = 0; d < s_.head_dim; ++d) {
         dot += double{Query(row, head, d)} * Value(t, head / group, d, true);
@@ -261,6 +281,27 @@ TEST_P(AttentionTemplate, EveryCutGivesTheSameBits) {
     EXPECT_EQ(scene.Run(p, GetParam(), false), single)
         << GetParam().name << " stale keys " << ::testing::PrintToString(shape);
   }
+}
+
+// Whole key blocks between the sinks and the window are skipped, and pages in the rest of the hole
+// may be anyone's.
+TEST_P(AttentionTemplate, PagesThatNoRowSeesMayBeGone) {
+  constexpr int kTokens = 3 * kKeyBlock + 40, kRows = 5;
+  int dropped = 0;
+  for (const Shape& shape : kShapes) {
+    if (shape.seen_window() == kNoWindow) continue;
+    Scene scene(shape, kTokens, kRows, 2);
+    const AttentionParams p = scene.Params(machine());
+    for (int r = 0; r < kRows; ++r) scene.AddRow(r);
+    const Bytes whole = scene.Run(p, GetParam(), false);
+    dropped += scene.DropInvisiblePages();
+    EXPECT_EQ(scene.Run(p, GetParam(), true), whole) << ::testing::PrintToString(shape);
+    scene.ClearWork();
+    scene.AddBlock(0, p.row_block);
+    for (int r = p.row_block; r < kRows; ++r) scene.AddSplitRow(r);
+    EXPECT_EQ(scene.Run(p, GetParam(), true), whole) << ::testing::PrintToString(shape);
+  }
+  EXPECT_GT(dropped, 60);
 }
 
 // Short contexts: less than a vector of keys, a page boundary, a block boundary.
