@@ -1,0 +1,26 @@
+// Log probabilities in OpenAI's two shapes. The values are the model's, before temperature. A
+// token's spelling is its bytes with broken UTF-8 replaced; `bytes` has them as they are.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/sampling.h"
+#include "text/tokenizer.h"
+
+namespace cuvil::server::openai {
+
+// {"content":[{"token","logprob","bytes","top_logprobs":[…]}],"refusal":null}
+void AppendChatLogprobs(const text::Tokenizer& tokenizer,
+                        absl::Span<const engine::SampledToken> tokens, std::string* out);
+
+// {"tokens":[…],"token_logprobs":[…],"top_logprobs":[{…}],"text_offset":[…]}. When
+// the tokens start an echoed prompt, the first has no value (null). *offset counts characters and
+// moves on, so that chunks continue each other.
+void AppendCompletionLogprobs(const text::Tokenizer& tokenizer,
+                              absl::Span<const engine::SampledToken> tokens, bool starts_prompt,
+                              size_t* offset, std::string* out);
+
+}  // namespace cuvil::server::openai
