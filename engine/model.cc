@@ -94,16 +94,56 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
   m->timing_.compile_s = Now() - compile_start;
   m->timing_.from_cache = m->compiled_.from_cache;
   if (!m->compiled_.cache_note.empty()) m->timing_.cache_note = m->compiled_.cache_note;
-  const gguf::File* file = m->file_.get();
-  runtime::WeightOptions weights{.threads = m->threads_, .release = [file](std::string_view name) {
+  if (options.admit) {
+    RETURN_IF_ERROR(options.admit(m->config_, *m->compiled_.program,
+                                  static_cast<int64_t>(m->compiled_.code->code_bytes())));
+  }
+  RETURN_IF_ERROR(m->StartWeights());
+  ASSIGN_OR_RETURN(m->tokenizer_, tokenizer.get());
+  return std::shared_ptr<const Model>(std::move(m));
+}
+
+absl::Status Model::StartWeights() {
+  const gguf::File* file = file_.get();
+  runtime::WeightOptions options{.threads = threads_, .release = [file](std::string_view name) {
                                    const gguf::Tensor* t = file->FindTensor(name);
                                    if (t != nullptr && file->mapped() != nullptr)
                                      file->mapped()->Release(t->offset, t->data.size());
                                  }};
-  ASSIGN_OR_RETURN(
-      m->weights_,
-      runtime::WeightStore::Start(*m->compiled_.program, SourceOf(*m->file_), std::move(weights)));
-  ASSIGN_OR_RETURN(m->tokenizer_, tokenizer.get());
+  ASSIGN_OR_RETURN(weights_, runtime::WeightStore::Start(*compiled_.program, SourceOf(*file_),
+                                                         std::move(options)));
+  return absl::OkStatus();
+}
+
+struct SleepingModel {
+  std::string path;
+  std::shared_ptr<const gguf::File> file;
+  gguf::ModelConfig config;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  driver::Compiled compiled;
+  emit::Target target;
+  plan::Numerics numerics;
+  int threads;
+};
+
+std::shared_ptr<const SleepingModel> Model::Sleep() const {
+  return std::make_shared<SleepingModel>(
+      SleepingModel{path_, file_, config_, tokenizer_, compiled_, target_, numerics_, threads_});
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::Wake(
+    std::shared_ptr<const SleepingModel> sleeping) {
+  std::shared_ptr<Model> m(new Model());
+  m->path_ = sleeping->path;
+  m->file_ = sleeping->file;
+  m->config_ = sleeping->config;
+  m->tokenizer_ = sleeping->tokenizer;
+  m->compiled_ = sleeping->compiled;
+  m->target_ = sleeping->target;
+  m->numerics_ = sleeping->numerics;
+  m->threads_ = sleeping->threads;
+  m->timing_.from_cache = true;
+  RETURN_IF_ERROR(m->StartWeights());
   return std::shared_ptr<const Model>(std::move(m));
 }
 

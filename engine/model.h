@@ -5,6 +5,7 @@
 // Immutable after Load; shared as shared_ptr<const Model>; any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,11 @@ struct LoadOptions {
   int threads = 0;        // 0: UsableCores()
   std::string cache_dir;  // empty: no artifact cache
   bool keep_ir = false;   // keep kernel and LLVM IR for explain
+  // Asked between compiling and packing, when everything's size is known: an error ends the load
+  // with it. Null: always OK.
+  std::function<absl::Status(const gguf::ModelConfig& config, const runtime::Program& program,
+                             int64_t code_bytes)>
+      admit;
 };
 
 struct LoadTiming {
@@ -33,11 +39,20 @@ struct LoadTiming {
   std::string cache_note;  // one warning for people; empty when all is well
 };
 
+// What is left of a model without its weights: enough to be back as fast as they can be packed.
+struct SleepingModel;
+
 class Model {
  public:
   // Errors of the file, of an unsupported architecture or size, or of memory: one sentence each.
   static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& path,
                                                            const LoadOptions& options);
+
+  // The file, tokenizer and code of this model, for Wake. The model stays as it is.
+  std::shared_ptr<const SleepingModel> Sleep() const;
+  // Packs the weights again. Errors of memory.
+  static absl::StatusOr<std::shared_ptr<const Model>> Wake(
+      std::shared_ptr<const SleepingModel> sleeping);
 
   const std::string& path() const { return path_; }
   const gguf::ModelConfig& config() const { return config_; }
@@ -54,6 +69,8 @@ class Model {
 
  private:
   Model() = default;
+  absl::Status StartWeights();
+
   std::string path_;
   std::shared_ptr<const gguf::File> file_;
   gguf::ModelConfig config_;

@@ -74,18 +74,19 @@ void Detokenizer::TakeCharacters(bool all) {
 // that end together, the longest.
 Detokenizer::Piece Detokenizer::Release(bool all) {
   for (; scanned_ < held_.size(); ++scanned_) {
-    size_t stop_size = 0;
+    const Stop* longest = nullptr;
     for (Stop& stop : stops_) {
       const char c = held_[scanned_];
       while (stop.matched > 0 && stop.text[stop.matched] != c) {
         stop.matched = stop.fallback[stop.matched];
       }
       if (stop.text[stop.matched] == c) ++stop.matched;
-      if (stop.matched == stop.text.size()) stop_size = std::max(stop_size, stop.matched);
+      if (stop.matched < stop.text.size()) continue;
+      if (longest == nullptr || stop.text.size() > longest->text.size()) longest = &stop;
     }
-    if (stop_size != 0) {
+    if (longest != nullptr) {
       stopped_ = true;
-      return {held_.substr(0, scanned_ + 1 - stop_size), true};
+      return {held_.substr(0, scanned_ + 1 - longest->text.size()), true, longest->text};
     }
   }
   size_t hold = 0;
@@ -98,21 +99,21 @@ Detokenizer::Piece Detokenizer::Release(bool all) {
          (static_cast<uint8_t>(held_[release]) & 0xC0) == 0x80) {
     --release;
   }
-  Piece piece{held_.substr(0, release), false};
+  Piece piece{.text = held_.substr(0, release)};
   held_.erase(0, release);
   scanned_ = held_.size();
   return piece;
 }
 
 Detokenizer::Piece Detokenizer::Push(int32_t token) {
-  if (stopped_) return {"", true};
+  if (stopped_) return {.stopped = true};
   bytes_.append(tokenizer_->TokenBytes(token));
   TakeCharacters(false);
   return Release(false);
 }
 
 Detokenizer::Piece Detokenizer::Flush() {
-  if (stopped_) return {"", true};
+  if (stopped_) return {.stopped = true};
   TakeCharacters(true);
   return Release(true);
 }

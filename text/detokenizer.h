@@ -20,6 +20,7 @@ class Detokenizer {
   struct Piece {
     std::string text;      // valid UTF-8
     bool stopped = false;  // a stop string matched: `text` ends before it and nothing follows
+    std::string stop;      // the one that did, the first time it is reported
   };
 
   // The text that a token makes certain: what may still be the start of a character or of a stop

@@ -1,0 +1,40 @@
+// What a model will take in memory, from its program alone: no probing of what happens to be free.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/program.h"
+
+namespace cuvil::server {
+
+struct MemoryPlan {
+  int64_t weights = 0;    // packed, in one arena
+  int64_t kv = 0;         // every page of the pool
+  int64_t workspace = 0;  // activations, worker scratch, logits of a full batch
+  int64_t code = 0;       // machine code and its tables
+  int64_t pages = 0;
+  int64_t total() const { return weights + kv + workspace + code; }
+};
+
+struct MemoryRequest {
+  int64_t context = 0;
+  int64_t vocab_size = 0;
+  int64_t embedding_size = 0;
+  int64_t code_bytes = 0;
+  int workers = 1;
+  int sequences_max = 64;
+  int64_t kv_tokens = 0;  // 0: kContextsDefault full contexts, or what `limit` leaves room for
+  int64_t limit = 0;      // bytes for everything; 0: none
+};
+
+// Full contexts the pool holds when nobody says: enough for a few long conversations at once, and
+// committed only as it is used.
+inline constexpr int64_t kContextsDefault = 8;
+
+// Rows of prompt logits computed in one go (model_host.cc), so that long prompts with logprobs do
+// not need a matrix of the vocabulary for every row of a step.
+inline constexpr int64_t kLogitRowsMax = 64;
+
+MemoryPlan PlanMemory(const runtime::Program& program, const MemoryRequest& request);
+
+}  // namespace cuvil::server

@@ -1,0 +1,438 @@
+#include "server/engine/model_host.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "server/engine/prompt_logprobs.h"
+
+namespace cuvil::server {
+namespace {
+
+int64_t NowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+absl::Status Stopped() {
+  return absl::UnavailableError("the model is being stopped; send the request again");
+}
+
+// Whether the rows of a work want more than its last logits.
+bool Embeds(const GenerateRequest& r) { return r.task == Task::kEmbed; }
+bool Scores(const GenerateRequest& r, const scheduler::Work& work) {
+  return r.task == Task::kGenerate && r.prompt_logprobs >= 0 && work.outputs_from < work.end() - 1;
+}
+
+}  // namespace
+
+ModelHost::ModelHost(std::shared_ptr<const engine::Model> model, const HostOptions& options,
+                     EngineObserver* observer)
+    : model_(std::move(model)), options_(options), observer_(observer) {}
+
+absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
+    std::shared_ptr<const engine::Model> model, const HostOptions& options,
+    EngineObserver* observer) {
+  std::unique_ptr<ModelHost> host(new ModelHost(std::move(model), options, observer));
+  const engine::Model& m = *host->model_;
+  host->memory_ =
+      PlanMemory(m.program(), {.context = m.config().context_length,
+                               .vocab_size = m.config().vocab_size,
+                               .embedding_size = m.config().n_embd,
+                               .code_bytes = static_cast<int64_t>(m.code().code_bytes()),
+                               .workers = m.threads(),
+                               .sequences_max = options.sequences_max,
+                               .kv_tokens = options.kv_tokens,
+                               .limit = options.memory_limit});
+  ASSIGN_OR_RETURN(host->runner_,
+                   engine::StepRunner::Create(host->model_, {.pages = host->memory_.pages,
+                                                             .sequences_max = options.sequences_max,
+                                                             .pin = options.pin}));
+  ASSIGN_OR_RETURN(host->sampler_, engine::Sampler::Create(m, options.cache_dir));
+  const scheduler::Options schedule{.pages = host->memory_.pages,
+                                    .page_tokens = host->runner_->page_tokens(),
+                                    .context = host->runner_->context(),
+                                    .rows_max = host->runner_->rows_max(),
+                                    .sequences_max = options.sequences_max,
+                                    .prefix_cache = options.prefix_cache,
+                                    .queue_requests_max = options.queue_requests_max,
+                                    .queue_tokens_max = options.queue_tokens_max,
+                                    .itl_target_us = options.itl_target_us};
+  RETURN_IF_ERROR(scheduler::Validate(schedule));
+  host->scheduler_ = std::make_unique<scheduler::Scheduler>(schedule);
+  for (int32_t id = 0; id < m.tokenizer()->vocab_size(); ++id) {
+    if (m.tokenizer()->IsEndOfGeneration(id)) host->end_tokens_.push_back(id);
+  }
+  host->Publish();
+  host->thread_ = std::thread([h = host.get()] { h->Loop(); });
+  return host;
+}
+
+ModelHost::~ModelHost() {
+  if (!thread_.joinable()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_ = true;
+  }
+  thread_.join();
+}
+
+absl::Status ModelHost::Validate(const GenerateRequest& r) const {
+  const int64_t context = model_->config().context_length;
+  const int64_t size = static_cast<int64_t>(r.prompt.size());
+  if (size == 0) return absl::InvalidArgumentError("the prompt has no tokens; give at least one");
+  // A prompt that fills the context leaves no room for an answer.
+  const int64_t room = r.task == Task::kEmbed ? context : context - 1;
+  if (size > room) {
+    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", size, " tokens and at most ",
+                                                   room, " fit the context of ", context,
+                                                   "; shorten it"));
+  }
+  const int32_t vocab = static_cast<int32_t>(model_->config().vocab_size);
+  auto known = [&](int32_t token) { return token >= 0 && token < vocab; };
+  for (const std::vector<int32_t>* tokens : {&r.prompt, &r.stop_tokens}) {
+    const auto bad = std::find_if_not(tokens->begin(), tokens->end(), known);
+    if (bad != tokens->end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", *bad, " is outside the vocabulary of ", vocab));
+    }
+  }
+  if (r.choices < 1 || r.choices > options_.sequences_max || r.best_of < 0 ||
+      r.best_of > options_.sequences_max) {
+    return absl::InvalidArgumentError(absl::StrCat("n is ", r.choices, " and best_of ", r.best_of,
+                                                   "; at most ", options_.sequences_max,
+                                                   " sequences run at once here"));
+  }
+  if (r.trim && r.trim->max_kv_len > 0) {
+    const kvcache::TrimPolicy policy{r.trim->max_kv_len, r.trim->sinks};
+    RETURN_IF_ERROR(kvcache::Validate(policy, runner_->page_tokens()));
+    const int64_t own = model_->config().sliding_window;
+    if (own > 0 && policy.window() < own) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("max_kv_len leaves a window of ", policy.window(),
+                       " positions and the model's own layers look back ", own,
+                       "; raise max_kv_len to at least ", own + policy.sinks));
+    }
+  }
+  return engine::CheckSampling(r.sampling, vocab);
+}
+
+absl::Status ModelHost::Submit(uint64_t handle, GenerateRequest request,
+                               std::shared_ptr<AnswerSink> sink) {
+  if (!request.trim) request.trim = options_.trim;
+  if (options_.deadline_ms_max > 0 &&
+      (request.deadline_ms == 0 || request.deadline_ms > options_.deadline_ms_max))
+    request.deadline_ms = options_.deadline_ms_max;
+  RETURN_IF_ERROR(Validate(request));
+  const int64_t sequences = std::max(request.choices, request.best_of);
+  const int64_t tokens = sequences * static_cast<int64_t>(request.prompt.size());
+  absl::MutexLock lock(&mutex_);
+  if (draining_ || stop_) {
+    return absl::UnavailableError("the server takes no new requests: it is stopping; try another");
+  }
+  const int64_t waiting = load_.waiting + inbox_sequences_;
+  if (waiting + sequences > options_.queue_requests_max ||
+      waiting_tokens_ + inbox_tokens_ + tokens > options_.queue_tokens_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the queue is full: ", waiting, " sequences with ",
+                     waiting_tokens_ + inbox_tokens_, " prompt tokens wait; try again later"));
+  }
+  inbox_sequences_ += sequences;
+  inbox_tokens_ += tokens;
+  inbox_.push_back({handle, std::move(request), std::move(sink), NowUs()});
+  live_.fetch_add(1);
+  return absl::OkStatus();
+}
+
+void ModelHost::Abort(uint64_t handle) {
+  absl::MutexLock lock(&mutex_);
+  aborts_.push_back(handle);
+}
+
+void ModelHost::BeginDrain() {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
+}
+
+Load ModelHost::load() const {
+  absl::MutexLock lock(&mutex_);
+  Load load = load_;
+  load.waiting += inbox_sequences_;
+  return load;
+}
+
+void ModelHost::Loop() {
+  while (TakeInbox()) StepOnce();
+  for (auto& [handle, answer] : answers_) {
+    answer->Fail(Stopped(), NowUs());
+    answer->Flush();
+    live_.fetch_sub(1);
+  }
+  std::deque<Submission> rest;
+  {
+    absl::MutexLock lock(&mutex_);
+    rest.swap(inbox_);
+  }
+  for (Submission& s : rest) {
+    Answer answer(s.handle, std::move(s.request), std::move(s.sink), model_->tokenizer(), s.at_us);
+    answer.Fail(Stopped(), NowUs());
+    answer.Flush();
+    live_.fetch_sub(1);
+  }
+}
+
+// Waits until there is something to do, then takes what other threads left.
+bool ModelHost::TakeInbox() {
+  std::deque<Submission> submissions;
+  std::vector<uint64_t> aborts;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stop_ || !inbox_.empty() || !aborts_.empty();
+    };
+    if (idle_plan_) {
+      busy_.store(false);
+      const std::optional<int64_t> wakeup = scheduler_->NextWakeup();
+      if (wakeup) {
+        mutex_.AwaitWithTimeout(absl::Condition(&due),
+                                absl::Microseconds(std::max<int64_t>(0, *wakeup - NowUs())));
+      } else {
+        mutex_.Await(absl::Condition(&due));
+      }
+    }
+    if (stop_) return false;
+    submissions.swap(inbox_);
+    aborts.swap(aborts_);
+    inbox_sequences_ = inbox_tokens_ = 0;
+    busy_.store(true);
+  }
+  for (Submission& s : submissions) Begin(std::move(s));
+  for (const uint64_t handle : aborts) AbortNow(handle);
+  return true;
+}
+
+void ModelHost::Begin(Submission submission) {
+  auto owned =
+      std::make_unique<Answer>(submission.handle, std::move(submission.request),
+                               std::move(submission.sink), model_->tokenizer(), submission.at_us);
+  Answer* answer = owned.get();
+  answers_[submission.handle] = std::move(owned);
+  scheduler::SequenceId first;
+  for (size_t k = 0; k < answer->choices().size(); ++k) {
+    auto id = scheduler_->Submit(answer->SpecOf(static_cast<int>(k), first, submission.at_us),
+                                 submission.at_us);
+    if (!id.ok()) {
+      for (size_t i = 0; i < k; ++i) {
+        scheduler_->Abort(answer->choices()[i].sequence);
+        places_.erase(answer->choices()[i].sequence.value);
+      }
+      answer->Fail(id.status(), NowUs());
+      Retire(answer);
+      return;
+    }
+    if (k == 0) first = *id;
+    answer->choices()[k].sequence = *id;
+    places_[id->value] = {answer, static_cast<int>(k)};
+  }
+}
+
+void ModelHost::AbortNow(uint64_t handle) {
+  const auto it = answers_.find(handle);
+  if (it == answers_.end()) return;
+  std::vector<scheduler::Ended> ended;
+  for (const Choice& c : it->second->choices()) {
+    if (c.ended) continue;
+    if (auto e = scheduler_->Abort(c.sequence)) ended.push_back(*std::move(e));
+  }
+  Finish(ended);
+}
+
+void ModelHost::StepOnce() {
+  const scheduler::StepPlan plan = scheduler_->Plan(NowUs());
+  if (const absl::Status status = scheduler_->Commit(plan); !status.ok()) return;
+  scheduler::StepResult result;
+  idle_plan_ = plan.idle();
+  if (!plan.idle()) {
+    if (observer_ != nullptr) observer_->OnStepBegin(options_.name);
+    result = Run(plan);
+  }
+  const std::vector<scheduler::Ended> ended = scheduler_->Apply(plan, result, NowUs());
+  if (!ended.empty()) idle_plan_ = false;  // room for others
+  Finish(ended);
+  for (const scheduler::Work& work : plan.works) {
+    const auto it = places_.find(work.id.value);
+    if (it != places_.end()) it->second.answer->Flush();
+  }
+  Publish();
+  if (plan.idle()) return;
+  steps_.fetch_add(1);
+  if (observer_ == nullptr) return;
+  const scheduler::Stats stats = scheduler_->stats();
+  StepReport report{.rows = plan.rows,
+                    .sequences = static_cast<int64_t>(plan.works.size()),
+                    .step_s = static_cast<double>(result.elapsed_us) * 1e-6,
+                    .load = load()};
+  for (const scheduler::Work& work : plan.works) {
+    (work.role == scheduler::Role::kDecode ? report.decode_rows : report.prefill_rows) +=
+        static_cast<int64_t>(work.tokens.size());
+  }
+  observer_->OnStep(options_.name, report,
+                    {.prefix_lookup_tokens = stats.cache.lookup_tokens,
+                     .prefix_hit_tokens = stats.cache.hit_tokens,
+                     .evicted_pages = stats.cache.evictions,
+                     .trimmed_pages = stats.cache.trimmed_pages,
+                     .preemptions = stats.preemptions,
+                     .steps_failed = stats.steps_failed});
+}
+
+engine::StepRows ModelHost::RowsOf(const scheduler::Work& work) const {
+  engine::StepRows rows{.tokens = work.tokens,
+                        .begin = work.begin,
+                        .pages = scheduler_->pages(work.id),
+                        .want = work.wants_output() ? engine::Want::kLast : engine::Want::kNone};
+  const kvcache::TrimPolicy& trim = scheduler_->trim(work.id);
+  if (trim.enabled()) {
+    rows.window = trim.window();
+    rows.sinks = trim.sinks;
+  }
+  return rows;
+}
+
+scheduler::StepResult ModelHost::Run(const scheduler::StepPlan& plan) {
+  scheduler::StepResult result;
+  result.works.resize(plan.works.size());
+  const int64_t start = NowUs();
+  result.status = RunRows(plan, result);
+  result.elapsed_us = NowUs() - start;
+  return result;
+}
+
+// Rows that only continue run together; prompts that want every row's output run by themselves,
+// and their outputs leave before the next logits overwrite them.
+absl::Status ModelHost::RunRows(const scheduler::StepPlan& plan, scheduler::StepResult& result) {
+  std::vector<engine::StepRows> rows;
+  std::vector<const scheduler::Work*> sampled;
+  std::vector<scheduler::WorkResult*> results;
+  for (size_t i = 0; i < plan.works.size(); ++i) {
+    const scheduler::Work& work = plan.works[i];
+    const GenerateRequest& request = places_.at(work.id.value).answer->request();
+    if (Embeds(request) || Scores(request, work)) {
+      RETURN_IF_ERROR(RunAllRows(work, result.works[i]));
+      continue;
+    }
+    rows.push_back(RowsOf(work));
+    if (!work.wants_output()) continue;
+    sampled.push_back(&work);
+    results.push_back(&result.works[i]);
+  }
+  if (rows.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(runner_->Step(rows));
+  std::vector<float*> logits;
+  for (size_t i = 0; i < sampled.size(); ++i) logits.push_back(runner_->mutable_logits(i));
+  SampleRows(sampled, logits, results);
+  return absl::OkStatus();
+}
+
+absl::Status ModelHost::RunAllRows(const scheduler::Work& work, scheduler::WorkResult& result) {
+  Answer& answer = *places_.at(work.id.value).answer;
+  engine::StepRows rows = RowsOf(work);
+  if (Embeds(answer.request())) {
+    rows.want = engine::Want::kNone;
+    RETURN_IF_ERROR(runner_->Step({&rows, 1}, /*hidden=*/true));
+    for (int64_t p = std::max(work.begin, work.outputs_from); p < work.end(); ++p)
+      answer.Pool(runner_->hidden(p - work.begin));
+    return absl::OkStatus();
+  }
+  const std::vector<int32_t>& prompt = answer.request().prompt;
+  const int alternatives = answer.request().prompt_logprobs;
+  rows.want = engine::Want::kAll;
+  if (work.begin == 0) answer.AddPromptLogprobs({.id = prompt[0]});
+  for (int64_t at = work.begin; at < work.end(); at += kLogitRowsMax) {
+    const int64_t n = std::min(kLogitRowsMax, work.end() - at);
+    rows.begin = at;
+    rows.tokens = work.tokens.subspan(at - work.begin, n);
+    RETURN_IF_ERROR(runner_->Step({&rows, 1}));
+    for (int64_t p = std::max(at, work.outputs_from); p < at + n; ++p) {
+      if (p + 1 >= static_cast<int64_t>(prompt.size())) continue;
+      answer.AddPromptLogprobs(LogprobOf(runner_->logits(p - at), prompt[p + 1], alternatives));
+    }
+    if (work.sample && at + n == work.end())
+      SampleRows({&work}, {runner_->mutable_logits(n - 1)}, {&result});
+  }
+  return absl::OkStatus();
+}
+
+void ModelHost::SampleRows(const std::vector<const scheduler::Work*>& works,
+                           const std::vector<float*>& rows,
+                           const std::vector<scheduler::WorkResult*>& results) {
+  std::vector<engine::SampleJob> jobs;
+  for (size_t i = 0; i < works.size(); ++i) {
+    const Place& place = places_.at(works[i]->id.value);
+    const Choice& c = place.answer->choices()[place.choice];
+    if (c.tokens < place.answer->request().min_tokens) {
+      constexpr float kNever = -std::numeric_limits<float>::infinity();
+      for (const int32_t id : end_tokens_) rows[i][id] = kNever;
+      for (const int32_t id : place.answer->request().stop_tokens) rows[i][id] = kNever;
+    }
+    jobs.push_back({.row = rows[i],
+                    .params = &c.sampling,
+                    .so_far = place.answer->CountsTokens() ? &c.counts : nullptr,
+                    .output_index = c.tokens});
+  }
+  std::vector<absl::StatusOr<engine::SampledToken>> tokens =
+      sampler_->SampleRows(runner_->executor(), jobs);
+  const int64_t now = NowUs();
+  for (size_t i = 0; i < works.size(); ++i) {
+    if (!tokens[i].ok()) {
+      results[i]->status = tokens[i].status();
+      continue;
+    }
+    const Place& place = places_.at(works[i]->id.value);
+    const int64_t before = place.answer->choices()[place.choice].last_token_us;
+    results[i]->token = tokens[i]->id;
+    results[i]->finish = place.answer->Take(place.choice, *std::move(tokens[i]), now);
+    if (observer_ != nullptr && before > 0)
+      observer_->OnInterToken(options_.name, static_cast<double>(now - before) * 1e-6);
+  }
+}
+
+void ModelHost::Finish(const std::vector<scheduler::Ended>& ended) {
+  for (const scheduler::Ended& e : ended) {
+    const auto it = places_.find(e.id.value);
+    CUVIL_CHECK(it != places_.end(), "every sequence has an answer until it ends");
+    const Place place = it->second;
+    places_.erase(it);
+    place.answer->End(place.choice, e, NowUs());
+    if (place.answer->done())
+      Retire(place.answer);
+    else
+      place.answer->Flush();
+  }
+}
+
+void ModelHost::Retire(Answer* answer) {
+  if (observer_ != nullptr) {
+    observer_->OnRequestEnd(options_.name, answer->first_reason(), answer->usage(),
+                            answer->timings());
+  }
+  answer->Flush();
+  answers_.erase(answer->handle());
+  live_.fetch_sub(1);
+}
+
+void ModelHost::Publish() {
+  const scheduler::Stats s = scheduler_->stats();
+  absl::MutexLock lock(&mutex_);
+  load_ = {.running = s.running,
+           .waiting = s.waiting,
+           .pages_total = s.pages_total,
+           .pages_used = s.pages_owned,
+           .pages_cached = s.pages_cached,
+           .page_tokens = runner_->page_tokens()};
+  waiting_tokens_ = s.waiting_tokens;
+}
+
+}  // namespace cuvil::server

@@ -1,0 +1,130 @@
+// ModelHost: one loaded model at work. Its step thread owns the scheduler, the page bookkeeping,
+// the step runner and every Answer; other threads leave submissions and aborts in a bounded inbox.
+//
+//   Submit -> inbox -> Scheduler -> (Plan, Commit, step, sample, Apply)* -> last event
+//
+// Every accepted request gets exactly one last event, also when the host is stopped.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/model.h"
+#include "engine/sampler.h"
+#include "engine/step_runner.h"
+#include "scheduler/scheduler.h"
+#include "server/api/backend.h"
+#include "server/api/observer.h"
+#include "server/engine/answer.h"
+#include "server/engine/memory_plan.h"
+
+namespace cuvil::server {
+
+struct HostOptions {
+  std::string name;       // served name
+  int64_t kv_tokens = 0;  // of the page pool; 0: what memory_plan.h chooses
+  int sequences_max = 64;
+  int64_t queue_requests_max = 512;
+  int64_t queue_tokens_max = int64_t{1} << 20;
+  int64_t itl_target_us = 100'000;
+  bool prefix_cache = true;
+  TrimOptions trim;             // of requests that do not say
+  int64_t deadline_ms_max = 0;  // of every request; 0: none
+  int64_t memory_limit = 0;     // bytes for all of it; 0: none. Bounds the default pool only
+  std::string cache_dir;        // for the sampling program
+  bool pin = false;
+};
+
+class ModelHost {
+ public:
+  // Maps memory and starts the step thread. Errors of StepRunner and Sampler; InvalidArgument for
+  // options out of range. `observer` may be null and outlives the host.
+  static absl::StatusOr<std::unique_ptr<ModelHost>> Start(
+      std::shared_ptr<const engine::Model> model, const HostOptions& options,
+      EngineObserver* observer);
+  // Stops at the next step; what is left ends as Unavailable.
+  ~ModelHost();
+  ModelHost(const ModelHost&) = delete;
+  ModelHost& operator=(const ModelHost&) = delete;
+
+  // As Backend::Submit; `handle` is the caller's choice, unique. Any thread.
+  absl::Status Submit(uint64_t handle, GenerateRequest request, std::shared_ptr<AnswerSink> sink);
+  void Abort(uint64_t handle);
+  // From now on Submit is refused; what was accepted runs on.
+  void BeginDrain();
+  // No request is left. Any thread.
+  bool idle() const { return live_.load() == 0; }
+  Load load() const;
+  const engine::Model& model() const { return *model_; }
+  std::shared_ptr<const engine::Model> shared_model() const { return model_; }
+  const MemoryPlan& memory() const { return memory_; }
+  // Steps so far, and whether one is running or due: the watchdog's view.
+  int64_t steps() const { return steps_.load(); }
+  bool busy() const { return busy_.load(); }
+
+ private:
+  struct Submission {
+    uint64_t handle;
+    GenerateRequest request;
+    std::shared_ptr<AnswerSink> sink;
+    int64_t at_us;
+  };
+  struct Place {  // of a sequence: its answer and choice
+    Answer* answer;
+    int choice;
+  };
+
+  ModelHost(std::shared_ptr<const engine::Model> model, const HostOptions& options,
+            EngineObserver* observer);
+  absl::Status Validate(const GenerateRequest& request) const;
+  void Loop();
+  bool TakeInbox();  // false: stop
+  void Begin(Submission submission);
+  void AbortNow(uint64_t handle);
+  void StepOnce();
+  scheduler::StepResult Run(const scheduler::StepPlan& plan);
+  absl::Status RunRows(const scheduler::StepPlan& plan, scheduler::StepResult& result);
+  absl::Status RunAllRows(const scheduler::Work& work, scheduler::WorkResult& result);
+  void SampleRows(const std::vector<const scheduler::Work*>& works, const std::vector<float*>& rows,
+                  const std::vector<scheduler::WorkResult*>& results);
+  engine::StepRows RowsOf(const scheduler::Work& work) const;
+  void Finish(const std::vector<scheduler::Ended>& ended);
+  void Retire(Answer* answer);
+  void Publish();
+
+  const std::shared_ptr<const engine::Model> model_;
+  const HostOptions options_;
+  EngineObserver* const observer_;
+  MemoryPlan memory_;
+  std::vector<int32_t> end_tokens_;
+
+  // The step thread's.
+  std::unique_ptr<engine::StepRunner> runner_;
+  std::unique_ptr<engine::Sampler> sampler_;
+  std::unique_ptr<scheduler::Scheduler> scheduler_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Answer>> answers_;
+  absl::flat_hash_map<int64_t, Place> places_;  // by sequence id
+  bool idle_plan_ = true;  // the last plan had nothing to run, and nothing has changed since
+
+  mutable absl::Mutex mutex_;
+  std::deque<Submission> inbox_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> aborts_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t inbox_sequences_ ABSL_GUARDED_BY(mutex_) = 0, inbox_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  Load load_ ABSL_GUARDED_BY(mutex_);
+  int64_t waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  std::atomic<int64_t> live_{0}, steps_{0};
+  std::atomic<bool> busy_{false};
+  std::thread thread_;
+};
+
+}  // namespace cuvil::server
