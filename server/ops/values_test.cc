@@ -71,7 +71,8 @@ TEST(ValuesTest, ModelsHaveANameOrGetTheFiles) {
   EXPECT_EQ(ParseModel("/models/SmolLM2.Q4_1.gguf")->name, "SmolLM2.Q4_1");
   EXPECT_EQ(ParseModel("org/model=m.gguf")->name, "org/model");
   EXPECT_EQ(ParseModel("./x=y/z.gguf")->path, "./x=y/z.gguf");
-  for (const char* text : {"", "a=", "=b.gguf", "..=/x", "a b=/x", "a\nb=/x", "/", "na/../me=/x"}) {
+  for (const char* text :
+       {"", "a=", "=b.gguf", "a..b=/x", "a b=/x", "a\nb=/x", "/", "na/../me=/x"}) {
     EXPECT_FALSE(ParseModel(text).ok()) << text;
   }
   EXPECT_FALSE(ParseModel(std::string(129, 'n') + "=/x").ok());
