@@ -84,7 +84,6 @@ class KvCache {
   absl::Status Check(absl::Span<const SequencePages* const> sequences) const;
 
  private:
-  void TakePage(SequencePages* sequence);
   void DropRef(int32_t page, bool forget);
   void IndexFullPages(SequencePages* sequence, absl::Span<const int32_t> tokens);
   void Trim(SequencePages* sequence);

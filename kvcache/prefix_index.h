@@ -18,6 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "base/status.h"
 #include "kvcache/page_pool.h"
 #include "kvcache/trim.h"
 
@@ -50,9 +51,8 @@ class PrefixIndex {
 
   int32_t page(NodeId node) const { return nodes_[node.value].page; }  // -1: hollow
   bool contains(int32_t page) const { return node_of_page_[page] >= 0; }
-  bool has_children(int32_t page) const { return nodes_[node_of_page_[page]].children > 0; }
 
-  // Owners of an indexed page: 0 -> it may be evicted; 1 -> it may not.
+  // An indexed page lost its last owner (it may be evicted), or found one again.
   void SetEvictable(int32_t page, bool evictable);
   // The page to evict next: least recently used, leaves before others. -1: none.
   int32_t Oldest() const;
@@ -61,7 +61,8 @@ class PrefixIndex {
 
   int64_t nodes() const { return live_; }
   int64_t pages() const { return pages_; }
-  absl::Status Check(const PagePool& pool) const;
+  // Internal with a sentence. `pins`: one entry per Pin that has not been undone.
+  absl::Status Check(const PagePool& pool, absl::Span<const NodeId> pins) const;
 
  private:
   struct Node {

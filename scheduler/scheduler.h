@@ -135,9 +135,11 @@ class Scheduler {
   Sequence& Get(SequenceId id);
   void Requeue(Sequence* s);
   Ended End(Sequence* s, EndReason reason, absl::Status status);
-  void ApplyWork(const Work& work, const WorkResult& result, int64_t now_us,
-                 std::vector<Ended>* ended);
-  int64_t PagesToReserve(const StepPlan& plan) const;
+  absl::StatusOr<SequenceId> Accept(Spec spec, int64_t now_us);
+  absl::Status CheckSpec(const Spec& spec) const;
+  void Admit(const Admission& admission, int64_t now_us);
+  void Fail(Sequence* s, const absl::Status& status);
+  void ApplyWork(const Work& work, const WorkResult& result, int64_t now_us);
 
   Options options_;
   kvcache::KvCache cache_;
@@ -148,7 +150,7 @@ class Scheduler {
   std::vector<int64_t> running_;                            // ids by admission
   std::set<std::pair<int64_t, int64_t>> deadlines_;         // (deadline, id)
   std::vector<Ended> ended_;                                // at Commit, for the next Apply
-  int64_t next_id_ = 1, version_ = 0, admissions_ = 0;
+  int64_t next_id_ = 1, version_ = 0, committed_ = -1, admissions_ = 0;
   int64_t guaranteed_pages_ = 0, queue_requests_ = 0, queue_tokens_ = 0;
   double expected_new_tokens_ = 0;
   bool draining_ = false, in_flight_ = false;

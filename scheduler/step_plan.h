@@ -40,6 +40,7 @@ struct StepPlan {
   std::vector<SequenceId> guarantee;  // running ones whose worst case is reserved from now on
   std::vector<SequenceId> preempt;
   std::vector<SequenceId> expire;
+  int64_t new_pages = 0;  // that the works need, evicting cached ones where none is free
   int64_t now_us = 0;
   int64_t version = -1;  // of the scheduler it was made from
 

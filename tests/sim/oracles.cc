@@ -1,0 +1,124 @@
+// World's oracles over plans: what any scheduler with this contract must keep.
+
+#include <algorithm>
+#include <set>
+
+#include "tests/sim/world.h"
+
+namespace cuvil::sim {
+
+using scheduler::Admission;
+using scheduler::Role;
+using scheduler::SequenceId;
+using scheduler::StepPlan;
+using scheduler::Work;
+
+namespace {
+
+template <typename... T>
+absl::Status Broken(const T&... what) {
+  return absl::InternalError(absl::StrCat(what...));
+}
+
+}  // namespace
+
+bool World::Eligible(const Client& c) const {
+  if (c.running || c.ended) return false;
+  const auto it = clients_.find(c.after.value);
+  return it == clients_.end() || it->second.ended || it->second.prompt_done;
+}
+
+absl::Status World::CheckPlan(const StepPlan& plan) {
+  std::set<int64_t> seen;
+  int64_t rows = 0, decodes = 0, streaming = 0;
+  bool prefill_seen = false;
+  for (const Work& work : plan.works) {
+    const Client& c = Find(work.id);
+    const int64_t size = static_cast<int64_t>(work.tokens.size());
+    rows += size;
+    decodes += work.role == Role::kDecode;
+    streaming += c.decoding;
+    prefill_seen = prefill_seen || work.role == Role::kPrefill;
+    if (c.ended || !seen.insert(work.id.value).second) return Broken("a work too many");
+    if (work.role == Role::kDecode && (prefill_seen || size != 1)) {
+      return Broken("decode rows are one each and come first");
+    }
+    if (size == 0 || work.end() > static_cast<int64_t>(c.tokens.size()) ||
+        !std::equal(work.tokens.begin(), work.tokens.end(), c.tokens.begin() + work.begin)) {
+      return Broken("sequence ", work.id.value, " is fed other tokens than it has");
+    }
+    const bool all = work.end() == static_cast<int64_t>(c.tokens.size());
+    if (work.sample != (all && c.tokens_max > c.prompt_tokens)) return Broken("sample or not");
+    if (all && !work.wants_output()) return Broken("the last row is not wanted");
+    if (c.deadline_us > 0 && c.deadline_us <= now_us_) return Broken("runs past its deadline");
+  }
+  if (rows != plan.rows || rows > options_.rows_max) return Broken("step of ", rows, " rows");
+  for (const int64_t id : live_) {
+    const Client& c = Find({id});
+    const bool gone = std::ranges::count(plan.preempt, SequenceId{id}) > 0 ||
+                      std::ranges::count(plan.expire, SequenceId{id}) > 0;
+    if (c.decoding && !gone && !seen.contains(id)) {
+      return Broken("sequence ", id, " decodes but has no row");
+    }
+  }
+  const auto& model = sched_->step_time();
+  if (streaming > 0 && options_.itl_target_us > 0 && model.known() &&
+      rows - decodes > options_.prefill_rows_min &&
+      model.Predict(rows) > static_cast<double>(options_.itl_target_us)) {
+    return Broken("a step of ", rows, " rows keeps the decoding ones waiting");
+  }
+  return absl::OkStatus();
+}
+
+// Who is admitted: the smallest priority first and first come first served among equals of one
+// tenant, except on the turns of the longest waiting.
+absl::Status World::CheckAdmissions(const StepPlan& plan) {
+  std::vector<const Client*> eligible;
+  for (const int64_t id : live_) {
+    const Client& c = Find({id});
+    const bool expires = std::ranges::count(plan.expire, SequenceId{id}) > 0;
+    if (Eligible(c) && !expires) eligible.push_back(&c);
+  }
+  int64_t turn = admissions_;
+  for (const Admission& admission : plan.admit) {
+    const Client& x = Find(admission.id);
+    const auto at = std::ranges::find(eligible, &x);
+    if (at == eligible.end()) return Broken("sequence ", x.id.value, " may not start");
+    const bool oldest_turn = (++turn) % options_.oldest_every == 0;
+    if (oldest_turn && at != eligible.begin()) return Broken("the longest waiting has its turn");
+    if (oldest_turn) coverage_->Count("oldest first");
+    for (const Client* y : eligible) {
+      if (!oldest_turn && y->priority < x.priority) {
+        return Broken("sequence ", x.id.value, " overtakes priority ", y->priority);
+      }
+      if (y->priority == x.priority && y->tenant == x.tenant && y->id < x.id) {
+        return Broken("sequence ", x.id.value, " overtakes ", y->id.value);
+      }
+    }
+    eligible.erase(at);
+  }
+  return absl::OkStatus();
+}
+
+// Nobody starves: every oldest_every-th admission goes to the longest waiting, and each older one
+// comes back a bounded number of times.
+absl::Status World::CheckWaits() {
+  for (const int64_t id : live_) {
+    Client& c = Find({id});
+    if (!Eligible(c)) continue;
+    if (c.eligible_at < 0) {
+      int64_t older = 0;
+      for (const int64_t other : live_) older += other < id;
+      c.eligible_at = admissions_;
+      c.admissions_max = (older * (1 + options_.preemptions_max + options_.retries_max) + 1) *
+                         options_.oldest_every;
+    }
+    if (admissions_ - c.eligible_at > c.admissions_max) {
+      return Broken("sequence ", id, " starves: ", admissions_ - c.eligible_at,
+                    " admissions have passed it");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cuvil::sim
