@@ -1,0 +1,141 @@
+// The life of models: load, sleep, wake, unload, and one budget for all.
+#include "server/engine/model_pool.h"
+
+#include <filesystem>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/engine/test_model.h"
+
+namespace cuvil::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ModelPoolTest : public ::testing::Test {
+ protected:
+  void SetUp() override { path_ = WriteTestModel("model_pool_test"); }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  std::unique_ptr<ModelPool> Create(PoolOptions options) {
+    options.threads = 1;
+    auto pool = ModelPool::Create(std::move(options), nullptr);
+    CUVIL_CHECK(pool.ok(), pool.status().message());
+    (*pool)->Start();
+    return *std::move(pool);
+  }
+  ModelSpec Spec(const std::string& name, bool preload = true) const {
+    return {.name = name, .path = path_, .preload = preload, .kv_tokens = 2048};
+  }
+  static ModelState StateOf(const ModelPool& pool, const std::string& name) {
+    for (const ModelInfo& m : pool.Models()) {
+      if (m.name == name) return m.state;
+    }
+    return ModelState::kFailed;
+  }
+  static void WaitFor(const ModelPool& pool, const std::string& name, ModelState state) {
+    for (int i = 0; i < 3000 && StateOf(pool, name) != state; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_EQ(StateName(StateOf(pool, name)), StateName(state));
+  }
+  static std::vector<int32_t> Answer(ModelPool& pool, const std::string& model) {
+    GenerateRequest r;
+    r.model = model;
+    r.prompt = TestTokens(40, 3);
+    r.max_tokens = 8;
+    r.ignore_eos = true;
+    r.sampling.temperature = 0;
+    auto sink = std::make_shared<Collector>();
+    auto handle = pool.Submit(std::move(r), sink);
+    CUVIL_CHECK(handle.ok(), handle.status().message());
+    sink->Wait();
+    return sink->result().tokens[0];
+  }
+
+  std::string path_;
+};
+
+TEST_F(ModelPoolTest, SleepAndWakeKeepTheAnswer) {
+  const auto pool = Create({.models = {Spec("tiny")}, .lazy_load = false});
+  WaitFor(*pool, "tiny", ModelState::kReady);
+  EXPECT_TRUE(pool->started());
+  EXPECT_TRUE(pool->ready());
+  const std::vector<int32_t> before = Answer(*pool, "tiny");
+  EXPECT_EQ(before.size(), 8u);
+  ASSERT_EQ(pool->Sleep("tiny"), absl::OkStatus());
+  WaitFor(*pool, "tiny", ModelState::kSleeping);
+  EXPECT_FALSE(pool->ready());
+  EXPECT_TRUE(absl::IsUnavailable(pool->Find("tiny").status()));
+  EXPECT_TRUE(pool->memory().empty());
+  ASSERT_EQ(pool->Wake("tiny"), absl::OkStatus());
+  WaitFor(*pool, "tiny", ModelState::kReady);
+  EXPECT_EQ(Answer(*pool, "tiny"), before);
+  ASSERT_EQ(pool->UnloadModel("tiny"), absl::OkStatus());
+  WaitFor(*pool, "tiny", ModelState::kUnloaded);
+  ASSERT_EQ(pool->LoadModel("tiny"), absl::OkStatus());
+  WaitFor(*pool, "tiny", ModelState::kReady);
+  EXPECT_EQ(Answer(*pool, ""), before);  // the default one
+}
+
+TEST_F(ModelPoolTest, ARequestLoadsWhatItNames) {
+  const auto pool = Create({.models = {Spec("first"), Spec("second", false)}});
+  WaitFor(*pool, "first", ModelState::kReady);
+  EXPECT_TRUE(absl::IsUnavailable(pool->Find("second").status()));
+  WaitFor(*pool, "second", ModelState::kReady);
+  EXPECT_EQ(Answer(*pool, "second"), Answer(*pool, "first"));
+  EXPECT_THAT(std::string(pool->Find("third").status().message()), HasSubstr("first, second"));
+  EXPECT_TRUE(absl::IsNotFound(pool->LoadModel("third")));
+}
+
+TEST_F(ModelPoolTest, OneBudgetForAll) {
+  const auto alone = Create({.models = {Spec("a")}});
+  WaitFor(*alone, "a", ModelState::kReady);
+  const int64_t bytes = alone->memory().at("a").total();
+  // Room for one and a half.
+  const auto pool = Create({.models = {Spec("a"), Spec("b")}, .memory_limit = bytes * 3 / 2});
+  WaitFor(*pool, "a", ModelState::kReady);
+  WaitFor(*pool, "b", ModelState::kFailed);
+  EXPECT_THAT(pool->Models()[1].error, HasSubstr("of the limit of"));
+  // A model that came on request makes way when it is idle.
+  const auto lazy =
+      Create({.models = {Spec("a", false), Spec("b", false)}, .memory_limit = bytes * 3 / 2});
+  ASSERT_EQ(lazy->LoadModel("a"), absl::OkStatus());
+  WaitFor(*lazy, "a", ModelState::kReady);
+  ASSERT_EQ(lazy->LoadModel("b"), absl::OkStatus());
+  WaitFor(*lazy, "b", ModelState::kReady);
+  EXPECT_EQ(StateOf(*lazy, "a"), ModelState::kSleeping);
+}
+
+TEST_F(ModelPoolTest, AMissingFileIsOneModelsFailure) {
+  ModelSpec missing = Spec("missing");
+  missing.path += ".gone";
+  const auto pool = Create({.models = {Spec("tiny"), missing}});
+  WaitFor(*pool, "missing", ModelState::kFailed);
+  WaitFor(*pool, "tiny", ModelState::kReady);
+  EXPECT_TRUE(pool->started());
+  EXPECT_EQ(Answer(*pool, "tiny").size(), 8u);
+  EXPECT_FALSE(ModelPool::Create({.models = {Spec("x"), Spec("x")}}, nullptr).ok());
+  EXPECT_FALSE(ModelPool::Create({}, nullptr).ok());
+}
+
+TEST_F(ModelPoolTest, ADrainRefusesAndFinishes) {
+  const auto pool = Create({.models = {Spec("tiny")}});
+  WaitFor(*pool, "tiny", ModelState::kReady);
+  GenerateRequest r;
+  r.prompt = TestTokens(40, 3);
+  r.max_tokens = 100;
+  r.ignore_eos = true;
+  auto sink = std::make_shared<Collector>();
+  ASSERT_TRUE(pool->Submit(r, sink).ok());
+  pool->BeginDrain();
+  EXPECT_FALSE(pool->ready());
+  EXPECT_TRUE(absl::IsUnavailable(pool->Submit(r, std::make_shared<Collector>()).status()));
+  sink->Wait();
+  EXPECT_EQ(sink->result().last.status, absl::OkStatus());
+  EXPECT_EQ(sink->result().tokens[0].size(), 100u);
+  while (!pool->idle()) std::this_thread::yield();
+}
+
+}  // namespace
+}  // namespace cuvil::server

@@ -1,0 +1,48 @@
+// A tiny model file for tests of the serving engine, and a sink that waits for an answer's end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "engine/model.h"
+#include "server/api/request.h"
+
+namespace cuvil::server {
+
+inline constexpr int64_t kTestContext = 1024;
+inline constexpr int kTestVocab = 272;
+
+// tests/data/gguf/llama-q4_1.gguf with a context of kTestContext, as a file of its own below the
+// test's temporary folder. The caller removes it.
+std::string WriteTestModel(const std::string& name);
+
+// Gathers everything; Wait returns when the last event is there.
+class Collector : public AnswerSink {
+ public:
+  void OnEvents(Events events) override;
+  void Wait() const;
+  bool WaitFor(double seconds) const;
+  // Blocks until `tokens` tokens are there, or the end.
+  void WaitForTokens(size_t tokens) const;
+
+  struct Result {
+    std::vector<std::vector<int32_t>> tokens;  // per choice
+    std::vector<std::string> text;
+    std::vector<FinishReason> reasons;
+    Events last;
+    std::vector<engine::SampledToken> prompt_logprobs;
+    int ends = 0;  // events with done
+  };
+  Result result() const;  // REQUIRES: Wait has returned
+
+ private:
+  mutable absl::Mutex mutex_;
+  Result result_ ABSL_GUARDED_BY(mutex_);
+  size_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+std::vector<int32_t> TestTokens(int count, int seed);
+
+}  // namespace cuvil::server
