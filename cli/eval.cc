@@ -45,6 +45,7 @@ struct Options {
   CommonOptions common;
   std::string text, tokens, compare, logits_out;
   int64_t window = 0, chunk = 0, companions = 0, top = 0;
+  kvcache::TrimPolicy trim{.sinks = 4};
   bool has_window = false, has_chunk = false, has_logits_out = false, json = false;
 };
 
@@ -128,7 +129,8 @@ class Feed {
     auto feed = std::make_unique<Feed>();
     const int64_t limit = std::min(model->config().context_length, Companions::kTokensMax);
     const engine::EngineOptions options{.kv_tokens = tokens + companions * limit,
-                                        .sequences_max = static_cast<int>(companions) + 1};
+                                        .sequences_max = static_cast<int>(companions) + 1,
+                                        .trim = o.trim};
     ASSIGN_OR_RETURN(feed->engine_, engine::Engine::Create(std::move(model), options));
     const int64_t room = feed->engine_->rows_max() - companions;
     if (room < 1) {
@@ -316,6 +318,7 @@ void AddEval(CLI::App& app, Handler* chosen) {
   CLI::Option* logits_out = sub->add_option("--logits-out", o->logits_out,
                                             "Write the logits behind each scored prediction")
                                 ->type_name("F.npy");
+  AddTrimOptions(sub, &o->trim);
   sub->add_flag("--json", o->json, "One JSON object instead of text");
   AddCommonOptions(sub, &o->common);
   sub->callback([o, window, chunk, logits_out, chosen] {

@@ -37,6 +37,18 @@ std::string CheckNumber(const std::string& text) {
 
 }  // namespace
 
+void AddTrimOptions(CLI::App* app, kvcache::TrimPolicy* trim) {
+  app->add_option("--max-kv-len", trim->max_kv_len,
+                  "Keep keys and values of at most N positions: the first few and the newest; "
+                  "0: all")
+      ->type_name("N")
+      ->check(CheckInteger);
+  app->add_option("--kv-sinks", trim->sinks, "With --max-kv-len: how many of the first are kept")
+      ->type_name("N")
+      ->check(CheckInteger)
+      ->capture_default_str();
+}
+
 std::string CheckInteger(const std::string& text) { return CheckNumber<int64_t>(text); }
 std::string CheckSeed(const std::string& text) { return CheckNumber<uint64_t>(text); }
 

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "cli/process.h"
 #include "engine/model.h"
+#include "kvcache/trim.h"
 
 namespace cuvil::cli {
 
@@ -26,6 +27,9 @@ struct CommonOptions {
 void AddModelOption(CLI::App* app, CommonOptions* options);
 // All of them.
 void AddCommonOptions(CLI::App* app, CommonOptions* options);
+
+// --max-kv-len and --kv-sinks.
+void AddTrimOptions(CLI::App* app, kvcache::TrimPolicy* trim);
 
 // Checks for options that hold an int64_t or a uint64_t: CLI11 takes the nearest value it can hold
 // for a number beyond those, and reads 010 as 8. Empty: fine; else what is wrong.

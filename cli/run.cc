@@ -43,6 +43,7 @@ struct Options {
   std::optional<uint64_t> seed;
   std::vector<std::string> logit_bias;
   engine::Request request;
+  kvcache::TrimPolicy trim{.sinks = 4};
 };
 
 // "ID=V".
@@ -144,12 +145,9 @@ Json ResultJson(const engine::Request& request, const engine::Result& result,
                     {"prefill_s", Rounded(result.prefill_s)},
                     {"decode_s", Rounded(result.decode_s)},
                     {"first_token_s", Rounded(first_token_s)}};
-  // The sequence is gone by now; the pages it had are what this request needed.
-  const auto& state = model.program().states.front();
-  const int64_t length = static_cast<int64_t>(request.prompt.size() + result.tokens.size());
   const engine::MemoryUse memory = engine.memory();
   json["memory"] = {{"weights", memory.weights},
-                    {"kv", CeilDiv<int64_t>(length, state.page_tokens) * state.page_bytes},
+                    {"kv", engine.pages_peak() * engine.page_bytes()},
                     {"workspace", memory.workspace},
                     {"code", memory.code}};
   return json;
@@ -191,7 +189,7 @@ absl::StatusOr<int> Run(Options o) {
     ASSIGN_OR_RETURN(o.request.prompt, PromptTokens(o, *model, prompt));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
-                   engine::Engine::Create(model, {.sequences_max = 1}));
+                   engine::Engine::Create(model, {.sequences_max = 1, .trim = o.trim}));
   ASSIGN_OR_RETURN(const engine::LoadOptions load, LoadOptionsOf(o.common));
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Sampler> sampler,
                    engine::Sampler::Create(*model, load.cache_dir));
@@ -258,6 +256,7 @@ void AddRun(CLI::App& app, Handler* chosen) {
   sub->add_option("--stop", o->request.stop, "End the answer before this text; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);
+  AddTrimOptions(sub, &o->trim);
   sub->add_flag("--ignore-eos", o->request.ignore_eos, "Go on past the model's end token");
   sub->add_flag("--json", o->json, "One JSON object instead of text");
   AddCommonOptions(sub, &o->common);

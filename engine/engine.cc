@@ -14,7 +14,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Mod
   // A page of slack per sequence: each may leave its last page partly empty.
   const int64_t pages =
       CeilDiv<int64_t>(tokens, model->program().states[0].page_tokens) + options.sequences_max;
+  RETURN_IF_ERROR(CheckTrim(options.trim, *model));
   std::unique_ptr<Engine> engine(new Engine());
+  engine->trim_ = options.trim;
   ASSIGN_OR_RETURN(engine->runner_,
                    StepRunner::Create(std::move(model), {.pages = pages,
                                                          .sequences_max = options.sequences_max,
@@ -47,7 +49,7 @@ void Engine::Truncate(SequenceId id, int64_t length) {
   s.length = length;
   const size_t keep = CeilDiv<int64_t>(length, page_tokens());
   while (s.pages.size() > keep) {
-    free_pages_.push_back(s.pages.back());
+    if (s.pages.back() >= 0) free_pages_.push_back(s.pages.back());
     s.pages.pop_back();
   }
 }
@@ -92,15 +94,45 @@ absl::Status Engine::RunStep(absl::Span<const Chunk> chunks, std::vector<LaunchT
   rows_.clear();
   for (const Chunk& c : chunks)
     rows_.push_back({.tokens = c.tokens, .begin = length(c.sequence), .want = c.want});
+  if (trim_.enabled()) {
+    for (StepRows& r : rows_) {
+      r.window = trim_.window();
+      r.sinks = trim_.sinks;
+    }
+  }
   int64_t rows, outs;
   RETURN_IF_ERROR(runner_->Check(rows_, &rows, &outs));
   RETURN_IF_ERROR(ReservePages(chunks));
   for (size_t i = 0; i < chunks.size(); ++i)
     rows_[i].pages = sequences_[chunks[i].sequence.value].pages;
   RETURN_IF_ERROR(runner_->Step(rows_, false, times));
-  for (const Chunk& c : chunks)
-    sequences_[c.sequence.value].length += static_cast<int64_t>(c.tokens.size());
+  pages_peak_ = std::max(pages_peak_, pages() - free_pages());
+  for (const Chunk& c : chunks) {
+    Sequence& s = sequences_[c.sequence.value];
+    s.length += static_cast<int64_t>(c.tokens.size());
+    if (trim_.enabled()) Trim(s);
+  }
   return absl::OkStatus();
+}
+
+void Engine::Trim(Sequence& s) {
+  for (size_t page = 0; page < s.pages.size(); ++page) {
+    if (s.pages[page] < 0) continue;
+    if (!trim_.PageIsDead(static_cast<int64_t>(page), page_tokens(), s.length)) continue;
+    free_pages_.push_back(s.pages[page]);
+    s.pages[page] = -1;
+  }
+}
+
+absl::Status CheckTrim(const kvcache::TrimPolicy& policy, const Model& model) {
+  if (!policy.enabled()) return absl::OkStatus();
+  RETURN_IF_ERROR(kvcache::Validate(policy, model.program().states[0].page_tokens));
+  const int64_t own = model.config().sliding_window;
+  if (own == 0 || policy.window() >= own) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("max_kv_len leaves a window of ", policy.window(),
+                                                 " positions and the model's own layers look back ",
+                                                 own, "; raise max_kv_len to at least ",
+                                                 own + policy.sinks));
 }
 
 absl::Status Engine::Step(absl::Span<const Chunk> chunks) { return RunStep(chunks, nullptr); }

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "engine/step_runner.h"
+#include "kvcache/trim.h"
 
 namespace cuvil::engine {
 
@@ -32,6 +33,8 @@ struct EngineOptions {
   int64_t kv_tokens = 0;  // pool size in tokens; 0: one full context
   int sequences_max = 64;
   bool pin = false;  // pins the workers to CPUs
+  // Of every sequence. Pages that no later token sees go back to the pool.
+  kvcache::TrimPolicy trim = {};
 };
 
 struct MemoryUse {
@@ -40,8 +43,8 @@ struct MemoryUse {
 
 class Engine {
  public:
-  // InvalidArgument for a pool that is too large to count, ResourceExhausted when the system
-  // refuses memory or threads.
+  // InvalidArgument for a pool that is too large to count or a trim policy that the model cannot
+  // bear, ResourceExhausted when the system refuses memory or threads.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model,
                                                         const EngineOptions& options = {});
   // An empty sequence; ResourceExhausted when sequences_max are live.
@@ -50,7 +53,8 @@ class Engine {
   void Free(SequenceId sequence);
   // Tokens it has.
   int64_t length(SequenceId sequence) const;
-  // Forgets every token from position `length` on. REQUIRES: 0 <= length <= length(sequence).
+  // Forgets every token from position `length` on. REQUIRES: 0 <= length <= length(sequence); a
+  // trimmed sequence has lost what an earlier position saw, so for it: 0 or length(sequence).
   void Truncate(SequenceId sequence, int64_t length);
 
   // Runs one step. Errors leave every sequence as it was: too many rows, a token outside the
@@ -72,6 +76,9 @@ class Engine {
   int64_t vocab_size() const { return runner_->vocab_size(); }
   int64_t free_pages() const { return static_cast<int64_t>(free_pages_.size()); }
   int64_t pages() const { return runner_->pages(); }
+  // Most pages that were in use at once so far.
+  int64_t pages_peak() const { return pages_peak_; }
+  int64_t page_bytes() const { return runner_->page_bytes(); }
   int page_tokens() const { return runner_->page_tokens(); }
   runtime::Executor& executor() { return runner_->executor(); }
   MemoryUse memory() const;
@@ -83,18 +90,24 @@ class Engine {
   struct Sequence {
     bool live = false;
     int64_t length = 0;
-    std::vector<int32_t> pages;
+    std::vector<int32_t> pages;  // -1: trimmed
   };
 
   Engine() = default;
   void Check(absl::Span<const Chunk> chunks) const;
   absl::Status ReservePages(absl::Span<const Chunk> chunks);
   absl::Status RunStep(absl::Span<const Chunk> chunks, std::vector<LaunchTime>* times);
+  void Trim(Sequence& s);
 
   std::unique_ptr<StepRunner> runner_;
   std::vector<int32_t> free_pages_;
   std::vector<Sequence> sequences_;
   std::vector<StepRows> rows_;  // of the step, reused
+  kvcache::TrimPolicy trim_;
+  int64_t pages_peak_ = 0;
 };
+
+// Whether the model can run under the policy: InvalidArgument with the reason when not.
+absl::Status CheckTrim(const kvcache::TrimPolicy& policy, const Model& model);
 
 }  // namespace cuvil::engine

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "engine/engine.h"
 #include "server/engine/prompt_logprobs.h"
 
 namespace cuvil::server {
@@ -107,15 +108,7 @@ absl::Status ModelHost::Validate(const GenerateRequest& r) const {
                                                    " sequences run at once here"));
   }
   if (r.trim && r.trim->max_kv_len > 0) {
-    const kvcache::TrimPolicy policy{r.trim->max_kv_len, r.trim->sinks};
-    RETURN_IF_ERROR(kvcache::Validate(policy, runner_->page_tokens()));
-    const int64_t own = model_->config().sliding_window;
-    if (own > 0 && policy.window() < own) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("max_kv_len leaves a window of ", policy.window(),
-                       " positions and the model's own layers look back ", own,
-                       "; raise max_kv_len to at least ", own + policy.sinks));
-    }
+    RETURN_IF_ERROR(engine::CheckTrim({r.trim->max_kv_len, r.trim->sinks}, *model_));
   }
   return engine::CheckSampling(r.sampling, vocab);
 }
@@ -220,10 +213,12 @@ void ModelHost::Begin(Submission submission) {
                                std::move(submission.sink), model_->tokenizer(), submission.at_us);
   Answer* answer = owned.get();
   answers_[submission.handle] = std::move(owned);
+  const auto weight = options_.tenant_weights.find(answer->request().tenant);
   scheduler::SequenceId first;
   for (size_t k = 0; k < answer->choices().size(); ++k) {
-    auto id = scheduler_->Submit(answer->SpecOf(static_cast<int>(k), first, submission.at_us),
-                                 submission.at_us);
+    scheduler::Spec spec = answer->SpecOf(static_cast<int>(k), first, submission.at_us);
+    spec.weight = weight == options_.tenant_weights.end() ? 1 : weight->second;
+    auto id = scheduler_->Submit(std::move(spec), submission.at_us);
     if (!id.ok()) {
       for (size_t i = 0; i < k; ++i) {
         scheduler_->Abort(answer->choices()[i].sequence);

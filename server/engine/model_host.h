@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -39,6 +40,7 @@ struct HostOptions {
   int64_t deadline_ms_max = 0;  // of every request; 0: none
   int64_t memory_limit = 0;     // bytes for all of it; 0: none. Bounds the default pool only
   std::string cache_dir;        // for the sampling program
+  std::map<std::string, double> tenant_weights;  // shares under load; 1 where absent
   bool pin = false;
 };
 

@@ -336,6 +336,7 @@ HostOptions ModelPool::HostOptionsOf(const Entry& e) const {
           .deadline_ms_max = options_.deadline_ms_max,
           .memory_limit = options_.memory_limit,
           .cache_dir = options_.cache_dir,
+          .tenant_weights = options_.tenant_weights,
           .pin = options_.pin};
 }
 

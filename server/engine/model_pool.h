@@ -46,6 +46,7 @@ struct PoolOptions {
   int64_t itl_target_us = 100'000;
   int64_t deadline_ms_max = 0;
   bool prefix_cache = true;
+  std::map<std::string, double> tenant_weights;  // shares under load; 1 where absent
   bool pin = false;
 };
 

@@ -15,11 +15,18 @@ using ::testing::HasSubstr;
 
 class ModelPoolTest : public ::testing::Test {
  protected:
-  void SetUp() override { path_ = WriteTestModel("model_pool_test"); }
-  void TearDown() override { std::filesystem::remove(path_); }
+  static void SetUpTestSuite() {
+    path_ = WriteTestModel("model_pool_test");
+    cache_ = path_ + ".cache";
+  }
+  static void TearDownTestSuite() {
+    std::filesystem::remove(path_);
+    std::filesystem::remove_all(cache_);
+  }
 
   std::unique_ptr<ModelPool> Create(PoolOptions options) {
     options.threads = 1;
+    options.cache_dir = cache_;  // compiled once for all tests here
     auto pool = ModelPool::Create(std::move(options), nullptr);
     CUVIL_CHECK(pool.ok(), pool.status().message());
     (*pool)->Start();
@@ -53,7 +60,7 @@ class ModelPoolTest : public ::testing::Test {
     return sink->result().tokens[0];
   }
 
-  std::string path_;
+  static inline std::string path_, cache_;
 };
 
 TEST_F(ModelPoolTest, SleepAndWakeKeepTheAnswer) {
