@@ -9,8 +9,6 @@ namespace {
 
 // A declared length is not believed before that much has come.
 constexpr size_t kReserveMax = size_t{64} << 10;
-// Bodies are read in place by simdjson, which looks this far past the end.
-constexpr size_t kBodySlack = 64;
 
 }  // namespace
 
@@ -86,7 +84,7 @@ void MessageReader::AcceptBody(size_t body_bytes_max) {
   }
   left_ = head_.length;
   state_ = left_ == 0 ? State::kDone : State::kBody;
-  body_.reserve(std::min<size_t>(static_cast<size_t>(left_), kReserveMax) + kBodySlack);
+  body_.reserve(std::min<size_t>(static_cast<size_t>(left_), kReserveMax));
 }
 
 size_t MessageReader::FeedBody(std::string_view input) {

@@ -31,9 +31,10 @@ struct Options {
   absl::Duration head_timeout = absl::Seconds(10);         // from the first byte to the last
   absl::Duration body_idle_timeout = absl::Seconds(30);    // between two reads of a body
   absl::Duration body_total_timeout = absl::Seconds(300);  // of a whole body
-  absl::Duration keep_alive_timeout = absl::Seconds(120);  // proxies give up at 60 or 75: they first
-  absl::Duration write_timeout = absl::Seconds(60);        // without progress
-  absl::Duration ping_interval = absl::Seconds(15);        // of a stream on which nothing is sent
+  absl::Duration keep_alive_timeout =
+      absl::Seconds(120);                            // proxies give up at 60 or 75: they first
+  absl::Duration write_timeout = absl::Seconds(60);  // without progress
+  absl::Duration ping_interval = absl::Seconds(15);  // of a stream on which nothing is sent
   absl::Duration linger = absl::Seconds(2);  // for the client to read an error before the close
 
   // From the end of a request to its last token; x-request-timeout may ask for less. 0: none.

@@ -38,7 +38,8 @@ Refusal CheckLines(std::string_view raw) {
         return Bad("the request's head holds a control byte");
       }
     }
-    if (lines == 0 && line.size() > kTargetBytesMax) return Bad("the request line is too long", 414);
+    if (lines == 0 && line.size() > kTargetBytesMax)
+      return Bad("the request line is too long", 414);
     at = end + 2;
     ++lines;
   }
