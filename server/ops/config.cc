@@ -169,11 +169,6 @@ absl::Status CheckTogether(Effective* effective) {
     if (origin != "*") continue;
     effective->warnings.push_back("cors_origins: '*' lets every page a user opens call the API");
   }
-  if (config.step_tokens < config.max_running) {
-    return Wrong(absl::StrCat("step_tokens ", config.step_tokens, " is below max_running ",
-                              config.max_running,
-                              "; every running sequence needs a token of each step"));
-  }
   return absl::OkStatus();
 }
 

@@ -43,14 +43,16 @@ struct Config {
   std::vector<std::string> cors_origins;
   bool allow_no_auth = false;
   std::string api_keys_file;
-  int64_t max_connections = 1024;
+  int64_t max_connections = 4096;
   int64_t max_header_bytes = int64_t{32} << 10;
-  int64_t max_body_bytes = int64_t{8} << 20;
+  int64_t max_body_bytes = int64_t{16} << 20;
+  int64_t max_backlog_bytes = int64_t{4} << 20;
   double header_timeout_s = 10;
-  double body_timeout_s = 60;
+  double body_timeout_s = 300;
+  double write_timeout_s = 60;
   double idle_timeout_s = 120;
   double sse_ping_s = 15;
-  int64_t io_threads = 1;
+  int64_t pool_threads = 1;
   double drain_timeout_s = 30;
 
   // [engine]
@@ -61,14 +63,15 @@ struct Config {
   int64_t memory_limit = 0;
   int64_t kv_cache_tokens = 0;
   bool prefix_cache = true;
+  bool lazy_load = true;
+  bool pin = false;
   std::string cache_dir;
   double watchdog_s = 60;
 
   // [limits]
   int64_t max_running = 64;
-  int64_t step_tokens = 512;
-  int64_t queue_requests = 256;
-  int64_t queue_tokens = 262144;
+  int64_t queue_requests = 512;
+  int64_t queue_tokens = int64_t{1} << 20;
   double itl_target_ms = 100;
   double request_timeout_s = 600;
 

@@ -51,10 +51,17 @@ absl::StatusOr<Tenant> KeySet::Authenticate(std::string_view bearer) const {
   }
   if (found == 0) {
     return absl::UnauthenticatedError(
-        bearer.empty() ? "this server needs an API key; send it as 'Authorization: Bearer KEY'"
-                       : "the API key is not known here");
+        "this needs an API key that the server knows; send it as 'Authorization: Bearer KEY'");
   }
   return tenants_[found - 1];
+}
+
+absl::StatusOr<std::string> KeySet::Authorize(std::string_view bearer, bool admin) const {
+  ASSIGN_OR_RETURN(const Tenant tenant, Authenticate(bearer));
+  if (admin && !tenant.admin) {
+    return absl::PermissionDeniedError("this needs an API key with admin access");
+  }
+  return tenant.id;
 }
 
 std::string HashOfKey(std::string_view key) { return "sha256:" + Sha256Hex(key); }

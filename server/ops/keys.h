@@ -25,8 +25,11 @@ class KeySet {
   // or anywhere when told to. The same hash twice is an error.
   static absl::StatusOr<KeySet> Create(const std::vector<KeyEntry>& entries);
 
-  // `bearer` is what follows "Bearer " in the header, empty for none. Unauthenticated for no match.
+  // `bearer` is what follows "Bearer " in the header, empty for none. Unauthenticated, with one
+  // sentence for a wrong key and none alike, when it matches no hash.
   absl::StatusOr<Tenant> Authenticate(std::string_view bearer) const;
+  // The tenant's name for a door, or also PermissionDenied when `admin` is asked of a key without.
+  absl::StatusOr<std::string> Authorize(std::string_view bearer, bool admin) const;
 
   bool empty() const { return hashes_.empty(); }
   const std::vector<Tenant>& tenants() const { return tenants_; }

@@ -24,6 +24,15 @@ void Watchdog::Waiting(Time now, bool work_waiting) {
   waiting_since_.compare_exchange_strong(idle, Nanos(now));
 }
 
+void Watchdog::Poll(Time now, int64_t steps, bool work_waiting) {
+  if (steps != polled_steps_) {
+    polled_steps_ = steps;
+    StepEnd(now, work_waiting);
+  } else {
+    Waiting(now, work_waiting);
+  }
+}
+
 std::chrono::nanoseconds Watchdog::Stalled(Time now) const {
   const int64_t since = waiting_since_.load();
   return std::chrono::nanoseconds(since == kIdle ? 0 : std::max<int64_t>(0, Nanos(now) - since));

@@ -24,6 +24,10 @@ class Watchdog {
   // Outside a step: work has arrived, or the last was withdrawn.
   void Waiting(Time now, bool work_waiting);
 
+  // For one who only sees a count of steps and whether there is work: any change of the count is
+  // progress. Call often against the limit, from one thread.
+  void Poll(Time now, int64_t steps, bool work_waiting);
+
   // False once no progress was made for longer than the limit while work waits. True again when a
   // step gets through. The first false of each stall counts as a trip.
   bool Alive(Time now);
@@ -42,6 +46,7 @@ class Watchdog {
   std::atomic<int64_t> waiting_since_{kIdle};
   std::atomic<int64_t> tripped_at_{kIdle};  // waiting_since_ of the stall that was counted
   std::atomic<int64_t> trips_{0};
+  int64_t polled_steps_ = 0;  // the poller's
 };
 
 }  // namespace cuvil::ops

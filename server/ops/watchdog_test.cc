@@ -73,6 +73,17 @@ TEST(WatchdogTest, AReaderBehindTheStepThreadIsNoStall) {
   EXPECT_EQ(dog.Stalled(kStart - seconds(100)), seconds(0));
 }
 
+TEST(WatchdogTest, PollingSeesStepsByTheirCount) {
+  Watchdog dog(seconds(10));
+  dog.Poll(kStart, 5, true);
+  dog.Poll(kStart + seconds(8), 5, true);
+  EXPECT_FALSE(dog.Alive(kStart + seconds(11)));
+  dog.Poll(kStart + seconds(12), 6, true);
+  EXPECT_TRUE(dog.Alive(kStart + seconds(21)));
+  dog.Poll(kStart + seconds(22), 6, false);
+  EXPECT_TRUE(dog.Alive(kStart + seconds(100)));
+}
+
 TEST(WatchdogTest, ManyAskersCountOneTrip) {
   Watchdog dog(seconds(1));
   dog.StepBegin(kStart);
