@@ -64,7 +64,7 @@ void Scheduler::Planner::PlanDecodes() {
   const auto rank = [&](const Sequence* s) {
     return std::make_tuple(!Guaranteed(*s), s->priority, s->id);
   };
-  std::ranges::stable_sort(decoders, {}, rank);
+  std::ranges::sort(decoders, {}, rank);
   for (const Sequence* s : decoders) {
     if (Gone(*s)) continue;
     const int64_t need = sched_.cache_.PagesFor(s->pages, s->pages.length + 1);

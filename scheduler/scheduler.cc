@@ -19,7 +19,8 @@ Scheduler::Scheduler(const Options& options)
     : options_(options),
       cache_({.pages = options.pages,
               .page_tokens = options.page_tokens,
-              .prefix_cache = options.prefix_cache}),
+              .prefix_cache = options.prefix_cache},
+             options.prefix_hash_mask),
       expected_new_tokens_(static_cast<double>(options.expected_new_tokens)) {
   CUVIL_CHECK(Validate(options).ok(), Validate(options).message());
 }

@@ -53,6 +53,8 @@ struct Options {
   int oldest_every = 8;
   // Expected new tokens of a sequence until ended ones have taught better.
   int64_t expected_new_tokens = 128;
+  // Weakens the hash of prefixes, so that tests can make them collide.
+  uint64_t prefix_hash_mask = ~uint64_t{0};
   // Asked before a commit takes `pages` pages; an error fails that Commit. Null: always OK.
   std::function<absl::Status(int64_t pages)> reserve_hook;
 };

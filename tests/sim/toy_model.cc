@@ -3,8 +3,9 @@
 namespace cuvil::sim {
 namespace {
 
-uint64_t Value(int32_t token, int64_t position, uint64_t seen) {
-  return Mix(seen ^ Mix((static_cast<uint64_t>(token) << 32) + static_cast<uint64_t>(position)));
+uint64_t Value(int32_t token, int64_t position, uint64_t space, uint64_t seen) {
+  return Mix(seen ^
+             Mix(space + (static_cast<uint64_t>(token) << 32) + static_cast<uint64_t>(position)));
 }
 
 uint64_t Seen(uint64_t value, int64_t position) {
@@ -13,8 +14,8 @@ uint64_t Seen(uint64_t value, int64_t position) {
 
 }  // namespace
 
-Reference RunAlone(const std::vector<int32_t>& prompt, const kvcache::TrimPolicy& trim,
-                   int64_t tokens_max) {
+Reference RunAlone(const std::vector<int32_t>& prompt, uint64_t space,
+                   const kvcache::TrimPolicy& trim, int64_t tokens_max) {
   Reference run = {.tokens = prompt};
   for (size_t i = 0; i < run.tokens.size(); ++i) {
     uint64_t seen = 0;
@@ -23,7 +24,7 @@ Reference RunAlone(const std::vector<int32_t>& prompt, const kvcache::TrimPolicy
         seen += Seen(run.values[j], static_cast<int64_t>(j));
       }
     }
-    run.values.push_back(Value(run.tokens[i], static_cast<int64_t>(i), seen));
+    run.values.push_back(Value(run.tokens[i], static_cast<int64_t>(i), space, seen));
     const bool last = i + 1 == run.tokens.size();
     if (!last || static_cast<int64_t>(run.tokens.size()) >= tokens_max) continue;
     const int32_t token = NextToken(run.values[i]);
@@ -39,6 +40,7 @@ ToyDevice::ToyDevice(int64_t pages, int page_tokens, uint64_t seed)
 }
 
 absl::StatusOr<std::vector<uint64_t>> ToyDevice::Run(const std::vector<int32_t>& table,
+                                                     uint64_t space,
                                                      const kvcache::TrimPolicy& trim, int64_t begin,
                                                      absl::Span<const int32_t> tokens) {
   std::vector<uint64_t> values;
@@ -56,7 +58,7 @@ absl::StatusOr<std::vector<uint64_t>> ToyDevice::Run(const std::vector<int32_t>&
       if (j < i) {
         seen += Seen(cell, j);
       } else {
-        values.push_back(cell = Value(tokens[r], i, seen));
+        values.push_back(cell = Value(tokens[r], i, space, seen));
       }
     }
   }

@@ -2,7 +2,11 @@
 // through page tables from a fake device memory. A page mixed up, stale, shared too early or
 // trimmed too early changes the tokens that follow.
 //
-//   value(i) = mix(token(i), i, sum over visible j < i of mix(value(j), j));  next = value(i) % V
+//   value(i) = mix(token(i), i, space, sum over visible j < i of mix(value(j), j))
+//   next token = value(i) % V
+//
+// The space (a namespace of the prefix cache: an adapter, a tenant's salt) is part of the values,
+// so that a page shared across spaces shows as well.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +33,8 @@ struct Reference {
   std::vector<int32_t> tokens;   // prompt and new ones, up to an end token or `tokens_max`
   std::vector<uint64_t> values;  // one per position fed
 };
-Reference RunAlone(const std::vector<int32_t>& prompt, const kvcache::TrimPolicy& trim,
-                   int64_t tokens_max);
+Reference RunAlone(const std::vector<int32_t>& prompt, uint64_t space,
+                   const kvcache::TrimPolicy& trim, int64_t tokens_max);
 
 inline int32_t NextToken(uint64_t value) { return static_cast<int32_t>(value % kVocabulary); }
 
@@ -40,7 +44,7 @@ class ToyDevice {
 
   // Feeds tokens at positions begin.. of one sequence; a value per row. Internal when a visible
   // position lies in a hole or outside the table.
-  absl::StatusOr<std::vector<uint64_t>> Run(const std::vector<int32_t>& table,
+  absl::StatusOr<std::vector<uint64_t>> Run(const std::vector<int32_t>& table, uint64_t space,
                                             const kvcache::TrimPolicy& trim, int64_t begin,
                                             absl::Span<const int32_t> tokens);
   // Ruins the pages of positions [begin, end): what a failed step leaves behind.

@@ -31,8 +31,9 @@ void World::MakeOptions() {
   options_.pages = rng_.In(6, 40);
   options_.context = rng_.In(16, 100);
   options_.rows_max = rng_.In(4, 24);
-  options_.sequences_max = static_cast<int>(rng_.In(1, std::min<int64_t>(8, options_.rows_max)));
+  options_.sequences_max = static_cast<int>(rng_.In(1, std::min<int64_t>(12, options_.rows_max)));
   options_.prefix_cache = rng_.Chance(90);
+  if (rng_.Chance(30)) options_.prefix_hash_mask = 1;  // nearly everything collides
   options_.queue_requests_max = rng_.In(4, 40);
   options_.queue_tokens_max = rng_.In(100, 2000);
   options_.itl_target_us = rng_.Pick<int64_t>({0, 250, 400, 600});
@@ -40,18 +41,20 @@ void World::MakeOptions() {
   options_.preemptions_max = static_cast<int>(rng_.In(0, 3));
   options_.retries_max = static_cast<int>(rng_.In(0, 3));
   options_.oldest_every = static_cast<int>(rng_.In(2, 8));
-  options_.expected_new_tokens = rng_.In(0, 12);
+  // Hope in most worlds: then sequences outgrow what was expected of them.
+  options_.expected_new_tokens = rng_.Pick<int64_t>({0, 1, 4, 12});
 }
 
 void World::MakeTraffic() {
-  arrivals_left_ = static_cast<int>(rng_.In(5, 40));
+  arrivals_left_ = static_cast<int>(rng_.In(10, 100));
   arrival_percent_ = rng_.Pick<int>({5, 20, 60, 100});
   burst_max_ = static_cast<int>(rng_.In(1, 6));
-  prompt_max_ = static_cast<int>(rng_.In(1, options_.context + 2));
-  new_max_ = static_cast<int>(rng_.In(1, 40));
+  // Short prompts and long answers make for preemption, the other way round for eviction.
+  prompt_max_ = static_cast<int>(rng_.In(1, rng_.Chance(50) ? options_.context + 2 : 12));
+  new_max_ = static_cast<int>(rng_.In(1, 60));
   priorities_ = rng_.Pick<int>({1, 1, 2, 4});
   tenants_ = rng_.Pick<int>({1, 2, 3});
-  calm_after_ = rng_.In(50, 400);
+  calm_after_ = rng_.In(50, 600);
   trim_percent_ = rng_.Pick<int>({0, 30, 80});
   disconnect_percent_ = rng_.Pick<int>({0, 3, 15});
   step_error_percent_ = rng_.Pick<int>({0, 0, 3, 10});
@@ -132,6 +135,7 @@ absl::Status World::SubmitOne(SequenceId after, const Spec& spec, SequenceId* id
   }
   *id = *accepted;
   Client c = {.id = *id, .after = after, .tenant = spec.tenant, .priority = spec.priority};
+  for (const char ch : spec.space) c.space = Mix(c.space + static_cast<uint64_t>(ch));
   c.trim = spec.trim;
   c.prompt_tokens = static_cast<int64_t>(spec.prompt.size());
   c.deadline_us = spec.deadline_us;
@@ -140,7 +144,7 @@ absl::Status World::SubmitOne(SequenceId after, const Spec& spec, SequenceId* id
   c.tokens = spec.prompt;
   const int64_t room = options_.context - c.prompt_tokens;
   c.tokens_max = c.prompt_tokens + (c.open_length ? room : std::min(spec.max_new_tokens, room));
-  c.alone = RunAlone(spec.prompt, spec.trim, c.tokens_max);
+  c.alone = RunAlone(spec.prompt, c.space, spec.trim, c.tokens_max);
   if (c.prompt_tokens > options_.rows_max) coverage_->Count("long prompt");
   Trace(absl::StrCat("submit ", id->value, " prompt ", c.prompt_tokens, " max ", c.tokens_max,
                      " trim ", c.trim.max_kv_len, "/", c.trim.sinks, " priority ", c.priority,

@@ -161,7 +161,7 @@ void World::FailStep(const StepPlan& plan, StepResult* result) {
 
 absl::Status World::RunWork(const Work& work, WorkResult* result) {
   Client& c = Find(work.id);
-  auto values = device_->Run(sched_->pages(work.id), c.trim, work.begin, work.tokens);
+  auto values = device_->Run(sched_->pages(work.id), c.space, c.trim, work.begin, work.tokens);
   if (!values.ok()) return Broken("sequence ", work.id.value, ": ", values.status().message());
   for (int64_t p = work.begin; p < work.end(); ++p) {
     if ((*values)[p - work.begin] != c.alone.values[p]) {
@@ -180,7 +180,9 @@ absl::Status World::Deliver(const StepPlan& plan, const StepResult& result) {
     const Work& work = plan.works[i];
     Client& c = Find(work.id);
     if (!result.status.ok()) {
-      ++c.retries;
+      if (++c.retries > options_.retries_max + 1) {
+        return Broken("sequence ", work.id.value, " is retried ", c.retries, " times");
+      }
       c.running = c.decoding = false;
       continue;
     }
@@ -266,6 +268,9 @@ absl::Status World::Finish() {
   coverage_->Count("evictions", s.cache.evictions);
   coverage_->Count("trimmed pages", s.cache.trimmed_pages);
   coverage_->Count("steps", s.steps);
+  coverage_->Count("worlds");
+  coverage_->Count("worlds with eviction", s.cache.evictions > 0);
+  coverage_->Count("worlds with preemption", s.preemptions > 0);
   sched_->DropCached();
   if (sched_->stats().pages_free != options_.pages) return Broken("pages are missing at the end");
   return sched_->Check();

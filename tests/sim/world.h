@@ -29,6 +29,7 @@ class World {
     scheduler::SequenceId id, after;
     std::string tenant;
     int priority = 0;
+    uint64_t space = 0;
     kvcache::TrimPolicy trim;
     int64_t prompt_tokens = 0, deadline_us = 0, tokens_max = 0;
     bool open_length = false, all_rows = false;
