@@ -12,8 +12,8 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "compiler/driver/cache.h"
-#include "compiler/emit/llvm/emit.h"
 #include "compiler/emit/llvm/target.h"
+#include "compiler/emit/module/module.h"
 #include "runtime/arena.h"
 
 namespace cuvil::cli {
@@ -68,6 +68,7 @@ Json Report(const CommonOptions& common) {
   json["limits"] = LimitsJson(ReadMachineLimits());
   json["limits"]["huge_page_bytes_granted_of_8_mib"] = HugePageBytesGranted();
   json["llvm"] = emit::LlvmBuildId();
+  json["emitter"] = {{"path", emit::ModulePath()}, {"present", !emit::ModuleBuildId().empty()}};
   json["cache"] = CacheJson(common);
   const auto model = ModelPath(common);
   const bool there = model.ok() && access(model->c_str(), R_OK) == 0;
@@ -92,6 +93,8 @@ std::string ReportText(const Json& r) {
   }
   absl::StrAppend(&text, "target      ", r["target"].get<std::string>(),
                   r["target_note"].get<std::string>(), ", ", r["llvm"].get<std::string>(), "\n");
+  absl::StrAppend(&text, "emitter     ", r["emitter"]["path"].get<std::string>(),
+                  r["emitter"]["present"].get<bool>() ? "\n" : ": NOT THERE, nothing compiles\n");
   absl::StrAppend(&text, "cores       ", limits["cores"].get<int64_t>(), " usable\n");
   absl::StrAppend(&text, "memory      ", mib(limits["memory_bytes"]), " MiB, ",
                   mib(limits["memory_available_bytes"]), " MiB available");

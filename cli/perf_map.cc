@@ -8,16 +8,14 @@
 #include <cstring>
 #include <string>
 
-#include "compiler/emit/inspect/inspect.h"
-
 namespace cuvil::cli {
 
 absl::Status WritePerfMap(const driver::Compiled& compiled) {
   std::string text;
   for (const auto& [symbol, object] : compiled.objects) {
-    ASSIGN_OR_RETURN(const emit::ObjectReport report, emit::Inspect(object, symbol));
     const auto address = reinterpret_cast<uintptr_t>(compiled.code->Function(symbol));
-    absl::StrAppendFormat(&text, "%x %x cuvil:%s\n", address, report.code_bytes, symbol);
+    absl::StrAppendFormat(&text, "%x %x cuvil:%s\n", address, compiled.code->FunctionBytes(symbol),
+                          symbol);
   }
   const std::string path = absl::StrCat("/tmp/perf-", getpid(), ".map");
   // The first map of this process replaces what an earlier one of the same number left; a second

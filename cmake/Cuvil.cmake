@@ -70,6 +70,32 @@ function(cuvil_binary name)
   cuvil_use_pch(${name} cuvil_pch)
 endfunction()
 
+# cuvil_module(name SOURCES a.cc ... LIBRARIES ...): a shared object that programs load themselves, from lib/
+# beside their bin/. It links none of our static libraries, whose state would then be there twice; what it
+# exports is marked where it is defined.
+function(cuvil_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_library(${name} MODULE ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_link_libraries(${name} PRIVATE cuvil_flags ${CUVIL_ABSL} ${ARG_LIBRARIES})
+  if(NOT CUVIL_SANITIZE)  # the sanitizers' runtimes are in the program
+    target_link_options(${name} PRIVATE -Wl,-z,defs)
+  endif()
+endfunction()
+
+# cuvil_elf_build_id(variable file): the build id that the linker wrote into an ELF file, in hex; empty without.
+function(cuvil_elf_build_id variable file)
+  file(READ ${file} start LIMIT 65536 HEX)
+  set(id "")
+  # A note: name of 4 bytes, description of 20, type 3 (NT_GNU_BUILD_ID), "GNU".
+  if(start MATCHES "040000001400000003000000474e5500([0-9a-f]+)")
+    string(SUBSTRING ${CMAKE_MATCH_1} 0 40 id)
+  endif()
+  set(${variable} "${id}" PARENT_SCOPE)
+endfunction()
+
 # Target tests_<label> builds the tests with that label, so that a sanitizer run need not build the rest.
 function(cuvil_label_targets name)
   foreach(label IN LISTS ARGN)

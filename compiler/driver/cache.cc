@@ -117,14 +117,21 @@ absl::StatusOr<std::unique_ptr<ArtifactCache>> ArtifactCache::Open(const std::st
   return std::unique_ptr<ArtifactCache>(new ArtifactCache(*std::move(entries), limits));
 }
 
-absl::StatusOr<std::optional<Artifact>> ArtifactCache::Read(std::string_view key_view, bool touch) {
+absl::StatusOr<std::optional<Artifact>> ArtifactCache::Read(std::string_view key_view, bool touch,
+                                                            const OnProgram& on_program) {
   RETURN_IF_ERROR(CheckKey(key_view));
   const std::string key(key_view);
   const absl::StatusOr<Fd> dir = OpenDirAt(entries_.get(), key);
   if (absl::IsNotFound(dir.status())) return std::nullopt;
   absl::Status status = dir.status();
   if (status.ok()) {
-    absl::StatusOr<Artifact> artifact = ReadEntry(dir->get(), key);
+    absl::Status stopped;
+    absl::StatusOr<Artifact> artifact =
+        ReadEntry(dir->get(), key, [&](std::string_view program_json) {
+          if (on_program) stopped = on_program(program_json);
+          return stopped;
+        });
+    RETURN_IF_ERROR(stopped);  // whatever its code, the entry is not to blame
     if (artifact.ok()) {
       if (touch) futimens(dir->get(), nullptr);  // last use, for Gc
       return std::optional<Artifact>(*std::move(artifact));
@@ -142,8 +149,9 @@ absl::StatusOr<std::optional<Artifact>> ArtifactCache::Read(std::string_view key
                                           status.message(), ") and has been removed"));
 }
 
-absl::StatusOr<std::optional<Artifact>> ArtifactCache::Load(std::string_view key) {
-  return Read(key, /*touch=*/true);
+absl::StatusOr<std::optional<Artifact>> ArtifactCache::Load(std::string_view key,
+                                                            const OnProgram& on_program) {
+  return Read(key, /*touch=*/true, on_program);
 }
 
 absl::Status ArtifactCache::Write(const std::string& temporary, std::string_view key,

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,9 +66,14 @@ class ArtifactCache {
   static absl::StatusOr<std::unique_ptr<ArtifactCache>> Open(const std::string& dir,
                                                              CacheLimits limits = {});
 
+  // Told program.json once its digest was right, before the objects are read. An error ends the
+  // load with it.
+  using OnProgram = std::function<absl::Status(std::string_view program_json)>;
+
   // The artifact, or nothing on a miss. DataLoss is a miss with a reason: the entry was damaged
   // and has been removed. `key` is 64 lower-case hex digits.
-  absl::StatusOr<std::optional<Artifact>> Load(std::string_view key);
+  absl::StatusOr<std::optional<Artifact>> Load(std::string_view key,
+                                               const OnProgram& on_program = nullptr);
 
   // Writes an entry unless the key is there already, then removes old ones over the limits. On an
   // error (ResourceExhausted for a full disk) nothing half-written remains.
@@ -88,7 +94,8 @@ class ArtifactCache {
 
  private:
   ArtifactCache(Fd entries, CacheLimits limits) : entries_(std::move(entries)), limits_(limits) {}
-  absl::StatusOr<std::optional<Artifact>> Read(std::string_view key, bool touch);
+  absl::StatusOr<std::optional<Artifact>> Read(std::string_view key, bool touch,
+                                               const OnProgram& on_program = nullptr);
   absl::Status Write(const std::string& temporary, std::string_view key, const Artifact& artifact);
   absl::Status Publish(const std::string& temporary, const std::string& key);
   void Drop(const std::string& name);

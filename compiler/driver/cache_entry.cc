@@ -100,12 +100,14 @@ absl::Status WriteEntry(int dir, std::string_view key, const Artifact& artifact)
   return absl::OkStatus();
 }
 
-absl::StatusOr<Artifact> ReadEntry(int dir, std::string_view key) {
+absl::StatusOr<Artifact> ReadEntry(int dir, std::string_view key,
+                                   const ArtifactCache::OnProgram& on_program) {
   ASSIGN_OR_RETURN(const Json manifest, ReadManifest(dir, key));
   const Json &files = manifest["files"], &symbols = manifest["symbols"];
   Artifact artifact;
   ASSIGN_OR_RETURN(const std::vector<uint8_t> program, ReadListed(dir, files[0], kProgram));
   artifact.program_json = Text(program);
+  if (on_program) RETURN_IF_ERROR(on_program(artifact.program_json));
   ASSIGN_OR_RETURN(const std::vector<uint8_t> components, ReadListed(dir, files[1], kKey));
   absl::StatusOr<Json> parsed = ParseJson(Text(components));
   if (!parsed.ok()) return Damaged(parsed.status().message());

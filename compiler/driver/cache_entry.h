@@ -15,6 +15,8 @@ int64_t ArtifactBytes(const Artifact& artifact);
 absl::Status WriteEntry(int dir, std::string_view key, const Artifact& artifact);
 
 // Reads the entry of `key`, checking every digest. DataLoss when anything is not as written.
-absl::StatusOr<Artifact> ReadEntry(int dir, std::string_view key);
+// `on_program` is told program.json before the objects are read; its error ends the read.
+absl::StatusOr<Artifact> ReadEntry(int dir, std::string_view key,
+                                   const ArtifactCache::OnProgram& on_program = nullptr);
 
 }  // namespace cuvil::driver

@@ -107,6 +107,34 @@ TEST_F(CacheTest, StoresAndLoadsWhatWasStored) {
   EXPECT_EQ(NamesBesideEntries(), 0u);
 }
 
+TEST_F(CacheTest, TellsTheProgramBeforeItReadsObjects) {
+  const auto cache = Open();
+  ASSERT_TRUE(cache->Store(Key(1), MakeArtifact(1)).ok());
+  std::vector<std::string> told;
+  const auto listen = [&](std::string_view program) {
+    told.emplace_back(program);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(cache->Load(Key(1), listen).ok());
+  EXPECT_TRUE(IsMiss(*cache, Key(2)));
+  fs::resize_file(Entry(Key(1)) / "00001.o", 3);
+  EXPECT_EQ(cache->Load(Key(1), listen).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(told, std::vector<std::string>(2, MakeArtifact(1).program_json));
+  // A program whose digest is wrong is told to nobody.
+  ASSERT_TRUE(cache->Store(Key(1), MakeArtifact(1)).ok());
+  fs::resize_file(Entry(Key(1)) / "program.json", 3);
+  EXPECT_FALSE(cache->Load(Key(1), listen).ok());
+  EXPECT_EQ(told.size(), 2u);
+}
+
+TEST_F(CacheTest, AnErrorOfTheListenerLeavesTheEntry) {
+  const auto cache = Open();
+  ASSERT_TRUE(cache->Store(Key(1), MakeArtifact(1)).ok());
+  const auto refuse = [](std::string_view) { return absl::DataLossError("no memory for it"); };
+  EXPECT_EQ(cache->Load(Key(1), refuse).status(), absl::DataLossError("no memory for it"));
+  ExpectHit(*cache, Key(1), MakeArtifact(1));
+}
+
 TEST_F(CacheTest, OnlyTheOwnerHasAccess) {
   const auto cache = Open();
   ASSERT_TRUE(cache->Store(Key(1), MakeArtifact()).ok());

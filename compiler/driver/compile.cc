@@ -2,9 +2,9 @@
 
 #include <chrono>
 
-#include "base/build_id.h"
 #include "base/hash.h"
 #include "compiler/driver/cache.h"
+#include "compiler/emit/module/module.h"
 #include "compiler/ir/text.h"
 #include "compiler/kernel/text.h"
 #include "compiler/kernel/verify.h"
@@ -35,25 +35,27 @@ absl::Status EmitPlanned(const std::vector<kernel::Kernel>& kernels, const Compi
   return absl::OkStatus();
 }
 
-// True when the cache had the program and it linked; else only the note of `out` has changed.
-bool LoadCached(const std::string& key, const CompileOptions& options, Compiled& out) {
-  auto loaded = options.cache->Load(key);
+// Whether the cache had the program and it linked; else only the note of `out` has changed. The
+// error is on_program's.
+absl::StatusOr<bool> LoadCached(const std::string& key, const CompileOptions& options,
+                                Compiled& out) {
+  std::shared_ptr<const runtime::Program> program;
+  absl::Status refused;
+  const auto on_program = [&](std::string_view text) -> absl::Status {
+    ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+    ASSIGN_OR_RETURN(runtime::Program read, runtime::FromJson(json));
+    program = std::make_shared<runtime::Program>(std::move(read));
+    if (options.on_program) refused = options.on_program(program);
+    return refused;
+  };
+  auto loaded = options.cache->Load(key, on_program);
+  RETURN_IF_ERROR(refused);
   if (!loaded.ok()) {
     out.cache_note = std::string(loaded.status().message());
     return false;
   }
   if (!loaded->has_value()) return false;
   Artifact& artifact = **loaded;
-  auto json = ParseJson(artifact.program_json);
-  if (!json.ok()) {
-    out.cache_note = std::string(json.status().message());
-    return false;
-  }
-  auto program = runtime::FromJson(*json);
-  if (!program.ok()) {
-    out.cache_note = std::string(program.status().message());
-    return false;
-  }
   // Objects lie in kernel order.
   if (artifact.objects.size() != program->kernels.size()) return false;
   Objects objects;
@@ -66,7 +68,7 @@ bool LoadCached(const std::string& key, const CompileOptions& options, Compiled&
     out.cache_note = std::string(code.status().message());
     return false;
   }
-  out.program = std::make_shared<runtime::Program>(*std::move(program));
+  out.program = std::move(program);
   out.code = *std::move(code);
   out.objects = std::move(objects);
   out.from_cache = true;
@@ -75,6 +77,10 @@ bool LoadCached(const std::string& key, const CompileOptions& options, Compiled&
 
 void StoreCached(const std::string& key, const Json& components, const CompileOptions& options,
                  Compiled& out) {
+  if (const absl::Status s = emit::CheckModuleIds(); !s.ok()) {
+    out.cache_note = std::string(s.message());
+    return;
+  }
   Artifact artifact;
   // Timings are this run's, and the same inputs must give the same bytes.
   runtime::Program program = *out.program;
@@ -102,9 +108,7 @@ Json KeyComponents(const ir::Graph& graph, const CompileOptions& o) {
   c["decode_rows"] = o.decode_rows;
   c["prefill_rows"] = o.prefill_rows;
   c["layouts"] = kLayoutVersion;
-  // Templates and planner are code: any change of ours is a new compiler.
-  c["compiler"] = BuildId();
-  c["llvm"] = emit::LlvmBuildId();
+  AddCompilerIds(c);
   return c;
 }
 
@@ -118,10 +122,13 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
   const Json components = KeyComponents(graph, options);
   const std::string key = KeyOf(components);
   Compiled out;
-  const bool use_cache = options.cache != nullptr && !options.keep_ir && !BuildId().empty();
-  if (use_cache && LoadCached(key, options, out)) {
-    out.seconds = elapsed();
-    return out;
+  const bool use_cache = options.cache != nullptr && !options.keep_ir && CompilerIdsKnown();
+  if (use_cache) {
+    ASSIGN_OR_RETURN(const bool cached, LoadCached(key, options, out));
+    if (cached) {
+      out.seconds = elapsed();
+      return out;
+    }
   }
   ir::Graph optimised = graph;
   RETURN_IF_ERROR(passes::RunPasses(optimised, passes::GraphPasses()));
@@ -138,6 +145,7 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
 #endif
   RETURN_IF_ERROR(EmitPlanned(planned.kernels, options, planned.program, out));
   out.program = std::make_shared<runtime::Program>(std::move(planned.program));
+  if (options.on_program) RETURN_IF_ERROR(options.on_program(out.program));
   ASSIGN_OR_RETURN(out.code, LinkObjects(out.objects));
   if (use_cache) StoreCached(key, components, options, out);
   out.seconds = elapsed();

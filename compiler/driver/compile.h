@@ -3,12 +3,13 @@
 // is linked instead, after its digests are checked.
 //
 // Key = SHA-256 over named components (KeyComponents): canonical IR, target, options, layout
-// version, and the build ids of this compiler and of LLVM. Locations and paths are not in it. A
-// program whose build id is unknown is never cached.
+// version, and the build ids of this program, its module and LLVM. Locations and paths are not in
+// it. A program whose build id is unknown is never cached.
 //
 // Any thread; calls are independent and may share a cache.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,10 @@ struct CompileOptions {
   int threads = 1;                 // emitting threads
   ArtifactCache* cache = nullptr;  // null: neither read nor write
   bool keep_ir = false;            // fill Compiled::llvm_ir; bypasses the cache
+  // Told the program as soon as it is known, before its code is read and linked: weights can be
+  // packed meanwhile. An error ends the call with it. Called again when the code in the cache turns
+  // out to be damaged; the last program counts. Null: nobody waits for it.
+  std::function<absl::Status(const std::shared_ptr<const runtime::Program>& program)> on_program;
 };
 
 struct Compiled {

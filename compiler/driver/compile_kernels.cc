@@ -3,12 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/build_id.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "compiler/driver/cache.h"
 #include "compiler/driver/emit_kernels.h"
-#include "compiler/emit/llvm/emit.h"
+#include "compiler/emit/module/module.h"
 #include "compiler/kernel/text.h"
 
 namespace cuvil::driver {
@@ -21,9 +20,7 @@ Json KernelsKey(absl::Span<const kernel::Kernel> kernels, const emit::Target& ta
   c["kernels"] = Sha256Hex(text);
   c["target"] = target.name;
   c["features"] = target.llvm_features;
-  // The same kernels become other code when the emitter changes.
-  c["compiler"] = BuildId();
-  c["llvm"] = emit::LlvmBuildId();
+  AddCompilerIds(c);
   return c;
 }
 
@@ -57,7 +54,7 @@ absl::StatusOr<CompiledKernels> CompileKernels(absl::Span<const kernel::Kernel> 
   CompiledKernels out;
   Json components;
   std::string key;
-  const bool use_cache = options.cache != nullptr && !BuildId().empty();
+  const bool use_cache = options.cache != nullptr && CompilerIdsKnown();
   if (use_cache) {
     components = KernelsKey(kernels, options.target);
     key = Sha256Hex(WriteJson(components));
@@ -72,13 +69,15 @@ absl::StatusOr<CompiledKernels> CompileKernels(absl::Span<const kernel::Kernel> 
     objects.emplace_back(kernels[i].name, std::move(emitted[i].object));
   }
   ASSIGN_OR_RETURN(out.code, LinkObjects(objects));
-  if (use_cache) {
+  if (const absl::Status s = emit::CheckModuleIds(); use_cache && !s.ok()) {
+    out.cache_note = std::string(s.message());
+  } else if (use_cache) {
     Artifact artifact;
     artifact.program_json = "{}";  // there is no program, only code
     for (const auto& [symbol, bytes] : objects) artifact.objects.push_back({symbol, bytes});
     artifact.key_components = std::move(components);
-    if (const absl::Status s = options.cache->Store(key, artifact); !s.ok()) {
-      out.cache_note = std::string(s.message());
+    if (const absl::Status stored = options.cache->Store(key, artifact); !stored.ok()) {
+      out.cache_note = std::string(stored.message());
     }
   }
   return out;

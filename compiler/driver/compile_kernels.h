@@ -1,7 +1,7 @@
 // CompileKernels: a few kernels that are no part of a step (sampling) become linked code, through
 // the same artifact cache as steps. Entries are content addressed by the kernels' text, the target
-// and the build ids of this compiler and of LLVM, so models share them and neither a changed
-// template nor a changed emitter meets an old object.
+// and the build ids of this program, its module and LLVM, so models share them and neither a
+// changed template nor a changed emitter meets an old object.
 //
 // Any thread; calls are independent.
 #pragma once

@@ -6,6 +6,9 @@
 #include <system_error>
 #include <thread>
 
+#include "base/build_id.h"
+#include "compiler/emit/module/module.h"
+
 namespace cuvil::driver {
 namespace {
 
@@ -22,6 +25,14 @@ std::vector<size_t> EmitOrder(absl::Span<const kernel::Kernel> kernels) {
 }
 
 }  // namespace
+
+void AddCompilerIds(Json& components) {
+  components["compiler"] = BuildId();
+  components["emitter"] = emit::ModuleBuildId();
+  components["llvm"] = emit::LlvmBuildId();
+}
+
+bool CompilerIdsKnown() { return !BuildId().empty() && !emit::ModuleBuildId().empty(); }
 
 int64_t KernelsEmitted() { return g_kernels_emitted.load(); }
 

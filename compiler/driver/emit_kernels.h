@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/json.h"
 #include "base/status.h"
 #include "compiler/emit/llvm/code_image.h"
 #include "compiler/emit/llvm/emit.h"
@@ -29,6 +30,12 @@ absl::StatusOr<std::vector<emit::Emitted>> EmitKernels(absl::Span<const kernel::
 
 // Errors are those of CodeImage::Link. The image keeps nothing of `objects`.
 absl::StatusOr<std::shared_ptr<const emit::CodeImage>> LinkObjects(const Objects& objects);
+
+// What keys must name besides the input: the build ids of this program, which holds templates and
+// planner, of the module that emits, and of LLVM. Adds them to the components of a key.
+void AddCompilerIds(Json& components);
+// Whether all of them are known; else nothing may be cached.
+bool CompilerIdsKnown();
 
 // Kernels that EmitKernels has emitted in this process, for steps and for sampling: a step must
 // never change it.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "compiler/emit/module/abi.h"
 #include "llvm/MC/MCAsmInfo.h"
 #include "llvm/MC/MCContext.h"
 #include "llvm/MC/MCDisassembler/MCDisassembler.h"
@@ -215,10 +216,8 @@ std::vector<LoopReport> InnermostLoops(const std::vector<Decoded>& code) {
   return loops;
 }
 
-}  // namespace
-
-absl::StatusOr<ObjectReport> Inspect(absl::Span<const uint8_t> elf_object,
-                                     std::string_view symbol) {
+absl::StatusOr<ObjectReport> InspectObject(absl::Span<const uint8_t> elf_object,
+                                           std::string_view symbol) {
   const llvm::StringRef bytes(reinterpret_cast<const char*>(elf_object.data()), elf_object.size());
   auto object =
       llvm::object::ObjectFile::createELFObjectFile(llvm::MemoryBufferRef(bytes, "object"));
@@ -237,26 +236,8 @@ absl::StatusOr<ObjectReport> Inspect(absl::Span<const uint8_t> elf_object,
   return report;
 }
 
-std::string Summary(const ObjectReport& report) {
-  std::string out =
-      absl::StrFormat("%s: %d bytes, %d instructions, %d calls, %d stack accesses\n", report.symbol,
-                      report.code_bytes, report.instructions, report.calls, report.stack.total());
-  for (const LoopReport& loop : report.loops) {
-    absl::StrAppend(&out, absl::StrFormat("  loop %x-%x: %d instructions", loop.begin, loop.end,
-                                          loop.instructions));
-    absl::StrAppend(
-        &out, absl::StrFormat(", spills: %d loads, %d stores, %d vector loads, %d vector stores",
-                              loop.stack.loads, loop.stack.stores, loop.stack.vector_loads,
-                              loop.stack.vector_stores));
-    std::vector<std::pair<int, std::string>> top;
-    for (const auto& [name, count] : loop.mnemonics) top.push_back({-count, name});
-    std::sort(top.begin(), top.end());
-    for (size_t i = 0; i < top.size() && i < 8; ++i) {
-      absl::StrAppend(&out, i == 0 ? "; " : ", ", top[i].second, " ", -top[i].first);
-    }
-    out += "\n";
-  }
-  return out;
-}
+}  // namespace
+
+CUVIL_MODULE_EXPORT const Inspector cuvil_inspector{&InspectObject};
 
 }  // namespace cuvil::emit

@@ -1,6 +1,7 @@
 // Looks at emitted machine code: which instructions a function has, where its loops are and whether
 // anything spills inside them. Tests assert on it ("no vector spill in any hot loop") and
-// `cuvil explain` prints it. Reads x86-64 ELF objects; executes nothing. Any thread.
+// `cuvil explain` prints it. Reads x86-64 ELF objects; executes nothing. Any thread. The
+// disassembler is LLVM's, in the shared module (compiler/emit/module) that the first call loads.
 //
 // A loop is the range from the target of a backward branch to the end of the last branch back to
 // it; an innermost loop contains no other. Code the compiler moved out of that range (a cold block
@@ -47,8 +48,15 @@ struct ObjectReport {
 };
 
 // InvalidArgument when the bytes are no x86-64 ELF object, when it has no such function, or when
-// the function holds bytes that are no instruction.
+// the function holds bytes that are no instruction. Errors of ModuleObject when there is no module.
 absl::StatusOr<ObjectReport> Inspect(absl::Span<const uint8_t> elf_object, std::string_view symbol);
+
+// What the module exports under kInspector.
+struct Inspector {
+  absl::StatusOr<ObjectReport> (*inspect)(absl::Span<const uint8_t> elf_object,
+                                          std::string_view symbol);
+};
+inline constexpr char kInspector[] = "cuvil_inspector";
 
 // A few lines for people: sizes, then each loop with its most frequent instructions.
 std::string Summary(const ObjectReport& report);

@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/emit/module/abi.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Analysis/CGSCCPassManager.h"
-#include "llvm/Config/llvm-config.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/IntrinsicsX86.h"
 #include "llvm/IR/LLVMContext.h"
@@ -242,7 +242,7 @@ class Translator {
 
   Value* EmitGather(const Op& op) {
     Value* index = Get(op.in[1]);
-    const int size = op.type.bytes() / op.type.lanes;
+    const int size = static_cast<int>(Ty({op.type.scalar, 1})->getScalarSizeInBits() / 8);
     Value* out = llvm::PoisonValue::get(Ty(op.type));
     for (int lane = 0; lane < op.type.lanes; ++lane) {
       Value* i = op.type.lanes == 1 ? index : b_.CreateExtractElement(index, lane);
@@ -619,10 +619,8 @@ absl::Status Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<Emitted> EmitObject(const Kernel& kernel, const Target& target,
-                                   const EmitOptions& options) {
+absl::StatusOr<Emitted> Emit(const Kernel& kernel, const Target& target,
+                             const EmitOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   InitialiseLlvm();
   llvm::LLVMContext context;
@@ -656,6 +654,8 @@ absl::StatusOr<Emitted> EmitObject(const Kernel& kernel, const Target& target,
   return out;
 }
 
-std::string LlvmBuildId() { return "LLVM " LLVM_VERSION_STRING; }
+}  // namespace
+
+CUVIL_MODULE_EXPORT const Emitter cuvil_emitter{&Emit};
 
 }  // namespace cuvil::emit
