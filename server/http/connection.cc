@@ -273,7 +273,8 @@ void Connection::EndStream() {
 }
 
 void Connection::Flush() {
-  if (state_ == State::kClosed || write_waits_) return;
+  if (state_ == State::kClosed) return;
+  if (write_waits_) return CheckBacklog();
   if (out_sent_ == 0) last_progress_ = Clock::now();
   while (out_sent_ < out_.size()) {
     error_code error;
@@ -291,10 +292,6 @@ void Connection::Flush() {
     if (out_.capacity() > kKeptBufferBytes) out_ = std::string();
     return OnWritten();
   }
-  const bool streams = state_ == State::kBusy && streaming_;
-  if (streams && out_.size() - out_sent_ > front_->options().backlog_bytes_max) {
-    return Close("the client reads too slowly");
-  }
   if (out_sent_ > out_.size() / 2) {
     out_.erase(0, out_sent_);
     out_sent_ = 0;
@@ -305,6 +302,15 @@ void Connection::Flush() {
                        self->write_waits_ = false;
                        if (!error) self->Flush();
                      });
+  CheckBacklog();
+}
+
+// Whole answers were paid for when they were made; a stream could grow without end.
+void Connection::CheckBacklog() {
+  const bool streams = state_ == State::kBusy && streaming_;
+  if (streams && out_.size() - out_sent_ > front_->options().backlog_bytes_max) {
+    Close("the client reads too slowly");
+  }
 }
 
 void Connection::OnWritten() {

@@ -79,6 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Refuse(const Refusal& refusal);
   void StartExchange();
   void FinishExchange();
+  void CheckBacklog();
   void OnWritten();
   void Linger();
   Envelope EnvelopeNow();

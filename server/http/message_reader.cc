@@ -33,13 +33,35 @@ size_t MessageReader::Feed(std::string_view input) {
   return at;
 }
 
-size_t MessageReader::FeedHead(std::string_view input) {
-  // One empty line before a request is forgiven: old clients end a body with it.
-  if (raw_head_.empty() && input.starts_with("\r\n")) {
-    state_ = State::kHead;
-    return 2;
+// A line feed on its own, or a binary protocol, never comes to an end that we would see.
+bool MessageReader::RefuseBadBytes(size_t from) {
+  for (size_t i = from; i < raw_head_.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(raw_head_[i]);
+    const bool bare = byte == '\n' && (i == 0 || raw_head_[i - 1] != '\r');
+    if (!bare && (byte >= 0x20 || byte == '\r' || byte == '\n' || byte == '\t')) continue;
+    Fail(400, "the request's head is broken", RejectReason::kProtocol);
+    return true;
   }
+  return false;
+}
+
+// The first two bytes: one empty line before a request is forgiven, because old clients end a body
+// with it.
+size_t MessageReader::FeedStart(std::string_view input) {
+  const size_t had = raw_head_.size();
+  raw_head_.append(input.substr(0, 2 - had));
+  const size_t took = raw_head_.size() - had;
+  if (RefuseBadBytes(had)) return 0;
+  if (raw_head_ == "\r\n") {
+    raw_head_.clear();
+    line_forgiven_ = true;
+  }
+  return took;
+}
+
+size_t MessageReader::FeedHead(std::string_view input) {
   state_ = State::kHead;
+  if (!line_forgiven_ && raw_head_.size() < 2) return FeedStart(input);
   // The end may straddle what is here and what comes.
   const size_t from = raw_head_.size() < 3 ? 0 : raw_head_.size() - 3;
   const size_t had = raw_head_.size();
@@ -47,21 +69,11 @@ size_t MessageReader::FeedHead(std::string_view input) {
   raw_head_.append(input.substr(0, room + 1));
   const size_t end = raw_head_.find("\r\n\r\n", from);
   if (end == std::string::npos || end + 4 > head_bytes_max_) {
-    // A line feed on its own, or a binary protocol, never comes to an end that we would see.
-    for (size_t i = had; i < raw_head_.size(); ++i) {
-      const auto byte = static_cast<unsigned char>(raw_head_[i]);
-      const bool bare = byte == '\n' && (i == 0 || raw_head_[i - 1] != '\r');
-      if (bare || (byte < 0x20 && byte != '\r' && byte != '\n' && byte != '\t')) {
-        Fail(400, "the request's head is broken", RejectReason::kProtocol);
-        return 0;
-      }
-    }
-    if (raw_head_.size() > head_bytes_max_) {
-      Fail(431, absl::StrCat("the request's head is over ", head_bytes_max_, " bytes"),
-           RejectReason::kProtocol);
-      return 0;
-    }
-    return raw_head_.size() - had;
+    if (RefuseBadBytes(had)) return 0;
+    if (raw_head_.size() <= head_bytes_max_) return raw_head_.size() - had;
+    Fail(431, absl::StrCat("the request's head is over ", head_bytes_max_, " bytes"),
+         RejectReason::kProtocol);
+    return 0;
   }
   raw_head_.resize(end + 4);
   const size_t took = end + 4 - had;
@@ -69,22 +81,8 @@ size_t MessageReader::FeedHead(std::string_view input) {
   refusal_ = ParseHead(raw_head_, &head_);
   state_ = refusal_.refused() ? State::kFailed : State::kHeadDone;
   raw_head_ = std::string();
+  line_forgiven_ = false;
   return took;
-}
-
-void MessageReader::AcceptBody(size_t body_bytes_max) {
-  if (head_.chunked) {
-    chunks_.emplace(body_bytes_max);
-    state_ = State::kBody;
-    return;
-  }
-  if (head_.length > body_bytes_max) {
-    return Fail(413, absl::StrCat("the body is over ", body_bytes_max, " bytes"),
-                RejectReason::kTooLarge);
-  }
-  left_ = head_.length;
-  state_ = left_ == 0 ? State::kDone : State::kBody;
-  body_.reserve(std::min<size_t>(static_cast<size_t>(left_), kReserveMax));
 }
 
 size_t MessageReader::FeedBody(std::string_view input) {

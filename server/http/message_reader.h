@@ -42,12 +42,15 @@ class MessageReader {
 
  private:
   size_t FeedHead(std::string_view input);
+  size_t FeedStart(std::string_view input);
+  bool RefuseBadBytes(size_t from);
   size_t FeedBody(std::string_view input);
   void Fail(int status, std::string message, RejectReason reason);
 
   size_t head_bytes_max_;
   State state_ = State::kIdle;
   std::string raw_head_;
+  bool line_forgiven_ = false;
   RequestHead head_;
   std::string body_;
   std::optional<ChunkedDecoder> chunks_;

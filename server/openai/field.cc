@@ -59,8 +59,9 @@ absl::StatusOr<std::string> ReadString(const Field& field, const Value& value) {
 absl::Status CheckRefused(const Field& field, const Value& value) {
   bool flag = true;
   std::string_view text = "x";
-  const bool off = (IsBoolean(value, &flag) && !flag) || (IsString(value, &text) && text.empty()) ||
-                   (value.type() == element_type::ARRAY && value.get_array().size() == 0);
+  const bool off =
+      (IsBoolean(value, &flag) && !flag) || (IsString(value, &text) && text.empty()) ||
+      (value.type() == element_type::ARRAY && value.get_array().value_unsafe().size() == 0);
   if (off) return absl::OkStatus();
   return Invalid(field.name, absl::StrCat(field.name, " is not supported; leave it out"),
                  "unsupported_parameter");

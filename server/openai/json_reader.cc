@@ -75,8 +75,8 @@ absl::StatusOr<Document> Document::Parse(std::string_view text) {
   Document document;
   // simdjson stores no more than 4 GiB; a body is far below.
   if (text.size() >= simdjson::SIMDJSON_MAXSIZE_BYTES) return Invalid("", "the body is too large");
-  // One level of simdjson's is the root's.
-  if (document.parser_->allocate(std::max<size_t>(text.size(), 1), kJsonDepthMax) !=
+  // simdjson refuses a document that reaches its limit.
+  if (document.parser_->allocate(std::max<size_t>(text.size(), 1), kJsonDepthMax + 1) !=
       simdjson::SUCCESS) {
     return absl::ResourceExhaustedError("no memory to read the body");
   }

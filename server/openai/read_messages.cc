@@ -1,5 +1,7 @@
 #include "server/openai/read_messages.h"
 
+#include <optional>
+
 #include "server/openai/error.h"
 
 namespace cuvil::server::openai {
@@ -64,10 +66,15 @@ absl::StatusOr<std::string> RoleOf(const std::string& where, const Value& messag
                     : "must be \"system\", \"developer\", \"user\" or \"assistant\"");
 }
 
-bool IsAbsent(const Value& message, const char* key) {
+// The member of that name; nothing when it is missing, null or, where that says as much, [].
+std::optional<Value> Member(const Value& message, const char* key, bool empty_is_none) {
   Value value;
-  if (message[key].get(value) != simdjson::SUCCESS || value.is_null()) return true;
-  return value.type() == element_type::ARRAY && value.get_array().size() == 0;
+  if (message[key].get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;
+  if (empty_is_none && value.type() == element_type::ARRAY &&
+      value.get_array().value_unsafe().size() == 0) {
+    return std::nullopt;
+  }
+  return value;
 }
 
 absl::StatusOr<text::ChatTemplate::Message> OneMessage(const std::string& where,
@@ -76,17 +83,18 @@ absl::StatusOr<text::ChatTemplate::Message> OneMessage(const std::string& where,
   text::ChatTemplate::Message message;
   ASSIGN_OR_RETURN(message.role, RoleOf(where, value));
   for (const char* key : {"tool_calls", "function_call", "audio"}) {
-    if (!IsAbsent(value, key)) return Wrong(absl::StrCat(where, ".", key), "is not supported yet");
+    if (!Member(value, key, /*empty_is_none=*/true).has_value()) continue;
+    return Wrong(absl::StrCat(where, ".", key), "is not supported yet");
   }
   const std::string content_at = absl::StrCat(where, ".content");
-  if (!IsAbsent(value, "content") || value["content"].type() == element_type::ARRAY) {
-    ASSIGN_OR_RETURN(message.content, ContentText(content_at, value["content"].value_unsafe()));
+  if (const std::optional<Value> content = Member(value, "content", false); content.has_value()) {
+    ASSIGN_OR_RETURN(message.content, ContentText(content_at, *content));
   } else if (message.role != "assistant") {
     return Wrong(content_at, "is missing");
   }
-  if (!IsAbsent(value, "name")) {
+  if (const std::optional<Value> given = Member(value, "name", false); given.has_value()) {
     std::string_view name;
-    if (value["name"].get(name) != simdjson::SUCCESS || name.size() > kLabelBytesMax) {
+    if (!IsString(*given, &name) || name.size() > kLabelBytesMax) {
       return Wrong(absl::StrCat(where, ".name"), "must be a string of at most 512 bytes");
     }
     message.extra["name"] = std::string(name);
@@ -127,7 +135,7 @@ absl::Status ReadTemplateKwargs(const Field& field, const Value& value, RequestB
 
 absl::Status ReadTools(const Field& field, const Value& value, RequestBody* body) {
   if (value.type() != element_type::ARRAY) return Wrong(field.name, "must be a list");
-  const size_t count = value.get_array().size();
+  const size_t count = value.get_array().value_unsafe().size();
   if (count > kToolsMax) return Wrong(field.name, "has more than 128 tools");
   if (count > 0) body->has_tools = true;
   return absl::OkStatus();
