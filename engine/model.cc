@@ -1,8 +1,12 @@
 #include "engine/model.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <future>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "compiler/driver/cache.h"
@@ -27,6 +31,55 @@ runtime::TensorSource SourceOf(const gguf::File& file) {
     if (t->rank == 1) return runtime::TensorView{t->dtype, t->data, 1, t->elements};
     return runtime::TensorView{t->dtype, t->data, t->dims[0], t->rows()};
   };
+}
+
+// Gives pages of the file back once their tensors are packed, many at a time: each time, all
+// threads lose their translations. Less than kReleaseBytes stays mapped in the end. Any thread.
+class UsedPages {
+ public:
+  explicit UsedPages(const MappedFile* file) : file_(file) {}
+
+  void Add(size_t begin, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    ranges_[begin] = begin + bytes;
+    bytes_ += bytes;
+    if (bytes_ >= kReleaseBytes) Release();
+  }
+
+ private:
+  static constexpr size_t kReleaseBytes = 32 << 20;
+  static constexpr size_t kGapMax = 4096;  // between tensors: alignment, or a small one in use
+
+  void Release() {
+    for (auto range = ranges_.begin(); range != ranges_.end();) {
+      size_t end = range->second;
+      auto next = std::next(range);
+      for (; next != ranges_.end() && next->first <= end + kGapMax; ++next) {
+        end = std::max(end, next->second);
+      }
+      file_->Release(range->first, end - range->first);
+      range = next;
+    }
+    ranges_.clear();
+    bytes_ = 0;
+  }
+
+  const MappedFile* const file_;  // outlives the store that packs from it
+  std::mutex mutex_;
+  std::map<size_t, size_t> ranges_;  // begin to end; guarded by mutex_
+  size_t bytes_ = 0;                 // guarded by mutex_
+};
+
+absl::StatusOr<std::shared_ptr<const text::Tokenizer>> ReadTokenizer(const gguf::File& file) {
+  ASSIGN_OR_RETURN(text::VocabSpec vocab, gguf::ReadVocab(file));
+  return text::Tokenizer::Create(std::move(vocab));
+}
+
+// Of all objects, as CodeImage counts them.
+int64_t CodeBytes(const runtime::Program& program) {
+  int64_t bytes = 0;
+  for (const runtime::KernelDecl& kernel : program.kernels) bytes += kernel.code_bytes;
+  return bytes;
 }
 
 }  // namespace
@@ -67,11 +120,9 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
   }
   ASSIGN_OR_RETURN(m->file_, gguf::File::Open(path));
   ASSIGN_OR_RETURN(m->config_, gguf::ReadConfig(*m->file_));
-  ASSIGN_OR_RETURN(text::VocabSpec vocab, gguf::ReadVocab(*m->file_));
-  // The tokenizer's tables take as long as the rest of opening: build them beside the compiler.
-  auto tokenizer = std::async(std::launch::async, [spec = std::move(vocab)]() mutable {
-    return text::Tokenizer::Create(std::move(spec));
-  });
+  // Vocabulary and tokenizer take as long as the rest: build them beside the compiler.
+  std::future<absl::StatusOr<std::shared_ptr<const text::Tokenizer>>> tokenizer =
+      std::async(std::launch::async, [file = m->file_] { return ReadTokenizer(*file); });
   ASSIGN_OR_RETURN(const ir::Graph graph, StepGraphOf(*m->file_, m->config_));
   m->timing_.open_s = Now() - start;
 
@@ -89,29 +140,34 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
       m->timing_.cache_note = std::string(opened.status().message());
     }
   }
+  // Weights are packed while the code is verified and linked.
+  compile.on_program = [&](const std::shared_ptr<const runtime::Program>& program) -> absl::Status {
+    if (options.admit) {
+      RETURN_IF_ERROR(options.admit(m->config_, *program, CodeBytes(*program)));
+    }
+    return m->StartWeights(*program);
+  };
   const double compile_start = Now();
   ASSIGN_OR_RETURN(m->compiled_, driver::CompileStep(graph, compile));
   m->timing_.compile_s = Now() - compile_start;
   m->timing_.from_cache = m->compiled_.from_cache;
   if (!m->compiled_.cache_note.empty()) m->timing_.cache_note = m->compiled_.cache_note;
-  if (options.admit) {
-    RETURN_IF_ERROR(options.admit(m->config_, *m->compiled_.program,
-                                  static_cast<int64_t>(m->compiled_.code->code_bytes())));
-  }
-  RETURN_IF_ERROR(m->StartWeights());
   ASSIGN_OR_RETURN(m->tokenizer_, tokenizer.get());
   return std::shared_ptr<const Model>(std::move(m));
 }
 
-absl::Status Model::StartWeights() {
-  const gguf::File* file = file_.get();
-  runtime::WeightOptions options{.threads = threads_, .release = [file](std::string_view name) {
-                                   const gguf::Tensor* t = file->FindTensor(name);
-                                   if (t != nullptr && file->mapped() != nullptr)
-                                     file->mapped()->Release(t->offset, t->data.size());
-                                 }};
-  ASSIGN_OR_RETURN(weights_, runtime::WeightStore::Start(*compiled_.program, SourceOf(*file_),
-                                                         std::move(options)));
+absl::Status Model::StartWeights(const runtime::Program& program) {
+  weights_.reset();
+  runtime::WeightOptions options{.threads = threads_};
+  if (file_->mapped() != nullptr) {
+    options.release = [file = file_.get(),
+                       used = std::make_shared<UsedPages>(file_->mapped())](std::string_view name) {
+      const gguf::Tensor* t = file->FindTensor(name);
+      if (t != nullptr) used->Add(t->offset, t->data.size());
+    };
+  }
+  ASSIGN_OR_RETURN(weights_,
+                   runtime::WeightStore::Start(program, SourceOf(*file_), std::move(options)));
   return absl::OkStatus();
 }
 
@@ -143,7 +199,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Wake(
   m->numerics_ = sleeping->numerics;
   m->threads_ = sleeping->threads;
   m->timing_.from_cache = true;
-  RETURN_IF_ERROR(m->StartWeights());
+  RETURN_IF_ERROR(m->StartWeights(*m->compiled_.program));
   return std::shared_ptr<const Model>(std::move(m));
 }
 

@@ -25,8 +25,8 @@ struct LoadOptions {
   int threads = 0;        // 0: UsableCores()
   std::string cache_dir;  // empty: no artifact cache
   bool keep_ir = false;   // keep kernel and LLVM IR for explain
-  // Asked between compiling and packing, when everything's size is known: an error ends the load
-  // with it. Null: always OK.
+  // Asked before weights are packed, when everything's size is known: an error ends the load with
+  // it. Asked again when the program's code in the cache turns out damaged. Null: always OK.
   std::function<absl::Status(const gguf::ModelConfig& config, const runtime::Program& program,
                              int64_t code_bytes)>
       admit;
@@ -69,7 +69,7 @@ class Model {
 
  private:
   Model() = default;
-  absl::Status StartWeights();
+  absl::Status StartWeights(const runtime::Program& program);
 
   std::string path_;
   std::shared_ptr<const gguf::File> file_;

@@ -1,5 +1,7 @@
 #include "runtime/pack.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -34,32 +36,73 @@ Cursors MakeCursors(const uint8_t* const (&rows)[kStripRows], int64_t stride, co
   return cursors;
 }
 
+// Dword j of four rows becomes 16 bytes at out + 64 * j, j = 0..3.
+void TransposeDwords(__m128i r0, __m128i r1, __m128i r2, __m128i r3, uint8_t* out) {
+  const __m128i low01 = _mm_unpacklo_epi32(r0, r1), low23 = _mm_unpacklo_epi32(r2, r3);
+  const __m128i high01 = _mm_unpackhi_epi32(r0, r1), high23 = _mm_unpackhi_epi32(r2, r3);
+  const auto store = [out](int j, __m128i dwords) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 64 * j), dwords);
+  };
+  store(0, _mm_unpacklo_epi64(low01, low23));
+  store(1, _mm_unpackhi_epi64(low01, low23));
+  store(2, _mm_unpacklo_epi64(high01, high23));
+  store(3, _mm_unpackhi_epi64(high01, high23));
+}
+
+__m128i Load16(const uint8_t* from) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+
+// Pairs (d, m) at the start of 16 blocks become 16 d, then 16 m.
+void SplitFactors(const uint8_t* const (&src)[kStripRows], uint8_t* out) {
+  for (int r = 0; r < kStripRows; r += 8) {
+    uint32_t pairs[8];
+    for (int i = 0; i < 8; ++i) std::memcpy(&pairs[i], src[r + i], 4);
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + 4));
+    // Sign-extended halves survive the saturating pack as they are.
+    const auto low = [](__m128i v) { return _mm_srai_epi32(_mm_slli_epi32(v, 16), 16); };
+    const auto high = [](__m128i v) { return _mm_srai_epi32(v, 16); };
+    const auto store = [&](int at, __m128i v) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + at + 2 * r), v);
+    };
+    store(0, _mm_packs_epi32(low(a), low(b)));
+    store(32, _mm_packs_epi32(high(a), high(b)));
+  }
+}
+
 // `header` bytes of f16 factors, then 16 bytes of nibbles (q4_0: d; q4_1: d, m).
 template <int header>
 void PackNibbles(const Cursors& rows, int64_t blocks, uint8_t* out) {
   for (int64_t b = 0; b < blocks; ++b, out += 256 + 16 * header) {
-    for (int r = 0; r < kStripRows; ++r) {
-      const uint8_t* src = rows[r].data + b * rows[r].stride;
-      for (int j = 0; j < 4; ++j) std::memcpy(out + 64 * j + 4 * r, src + header + 4 * j, 4);
-      for (int f = 0; f < header / 2; ++f) {
-        std::memcpy(out + 256 + 32 * f + 2 * r, src + 2 * f, 2);
-      }
+    const uint8_t* src[kStripRows];
+    for (int r = 0; r < kStripRows; ++r) src[r] = rows[r].data + b * rows[r].stride;
+    for (int r = 0; r < kStripRows; r += 4) {
+      TransposeDwords(Load16(src[r] + header), Load16(src[r + 1] + header),
+                      Load16(src[r + 2] + header), Load16(src[r + 3] + header), out + 4 * r);
+    }
+    if constexpr (header == 4) {
+      SplitFactors(src, out + 256);
+    } else {
+      for (int r = 0; r < kStripRows; ++r) std::memcpy(out + 256 + 2 * r, src[r], 2);
     }
   }
 }
 
 void PackQ8_0(const Cursors& rows, int64_t blocks, uint8_t* out) {
+  const __m128i flip = _mm_set1_epi8(static_cast<char>(0x80));  // q + 128 as u8
   for (int64_t b = 0; b < blocks; ++b, out += 512 + 32) {
-    for (int r = 0; r < kStripRows; ++r) {
-      const uint8_t* src = rows[r].data + b * rows[r].stride;
-      for (int j = 0; j < 8; ++j) {
-        uint32_t dword;
-        std::memcpy(&dword, src + 2 + 4 * j, 4);
-        dword ^= 0x80808080u;  // q + 128 as u8
-        std::memcpy(out + 64 * j + 4 * r, &dword, 4);
+    const uint8_t* src[kStripRows];
+    for (int r = 0; r < kStripRows; ++r) src[r] = rows[r].data + b * rows[r].stride;
+    for (int r = 0; r < kStripRows; r += 4) {
+      for (int half = 0; half < 2; ++half) {
+        const auto load = [&](int row) {
+          return _mm_xor_si128(Load16(src[row] + 2 + 16 * half), flip);
+        };
+        TransposeDwords(load(r), load(r + 1), load(r + 2), load(r + 3), out + 256 * half + 4 * r);
       }
-      std::memcpy(out + 512 + 2 * r, src, 2);
     }
+    for (int r = 0; r < kStripRows; ++r) std::memcpy(out + 512 + 2 * r, src[r], 2);
   }
 }
 

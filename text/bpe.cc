@@ -37,7 +37,9 @@ absl::StatusOr<BpeModel> BpeModel::Create(const VocabSpec& spec) {
   model.symbols_.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     if (!IsMergeable(spec, id)) continue;
-    model.symbols_.insert_or_assign(std::string_view(spec.tokens[id]), static_cast<int32_t>(id));
+    const auto [_, fresh] = model.symbols_.insert_or_assign(std::string_view(spec.tokens[id]),
+                                                            static_cast<int32_t>(id));
+    model.distinct_ &= fresh;
   }
   for (int byte = 0; byte < 256; ++byte) {
     model.bytes_[byte] = model.Intern(ByteLevelChar(static_cast<uint8_t>(byte)));
@@ -47,22 +49,37 @@ absl::StatusOr<BpeModel> BpeModel::Create(const VocabSpec& spec) {
 }
 
 absl::Status BpeModel::AddMerges(const VocabSpec& spec) {
-  merges_.reserve(spec.merges.size());
-  std::string joined;
-  for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
-    const std::string_view merge = spec.merges[rank];
+  // Symbols lie all over a table that no cache holds: their places are fetched this far ahead.
+  constexpr size_t kAhead = 8;
+  std::vector<std::pair<std::string_view, std::string_view>> pairs;
+  pairs.reserve(spec.merges.size());
+  for (const std::string_view merge : spec.merges) {
     // A symbol may begin with a space but holds none further on.
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == merge.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "merge ", rank, " of the model's tokenizer is not two symbols with a space between"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("merge ", pairs.size(),
+                       " of the model's tokenizer is not two symbols with a space between"));
     }
-    const std::string_view left = merge.substr(0, space);
-    const std::string_view right = merge.substr(space + 1);
+    pairs.emplace_back(merge.substr(0, space), merge.substr(space + 1));
+  }
+  merges_.reserve(pairs.size());
+  std::string joined;
+  int32_t result = -1;
+  for (size_t rank = 0; rank < pairs.size(); ++rank) {
+    if (rank + kAhead < pairs.size()) {
+      symbols_.prefetch(pairs[rank + kAhead].first);
+      symbols_.prefetch(pairs[rank + kAhead].second);
+    }
+    const auto [left, right] = pairs[rank];
     joined.assign(left);
     joined.append(right);
     const uint64_t key = PairKey(Intern(left), Intern(right));
-    merges_.try_emplace(key, MergeResult{static_cast<uint32_t>(rank), Intern(joined)});
+    // Where each merge made the next token, which is what training does, nothing is looked up.
+    const bool next = distinct_ && result >= 0 && result + 1 < vocab_size_ &&
+                      IsMergeable(spec, result + 1) && spec.tokens[result + 1] == joined;
+    result = next ? result + 1 : Intern(joined);
+    merges_.try_emplace(key, MergeResult{static_cast<uint32_t>(rank), result});
   }
   return absl::OkStatus();
 }

@@ -37,6 +37,7 @@ class BpeModel {
 
   PreTokenizer pre_;
   int32_t vocab_size_ = 0;
+  bool distinct_ = true;  // no two mergeable tokens are spelled alike
   // Symbols are token ids, and ids past the vocabulary for what only merges mention.
   absl::flat_hash_map<std::string_view, int32_t> symbols_;
   absl::flat_hash_map<uint64_t, MergeResult> merges_;
