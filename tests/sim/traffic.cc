@@ -28,17 +28,18 @@ std::vector<int32_t> RandomTokens(Rng* rng, int64_t n) {
 // Small pools and short pages: eviction and preemption in nearly every world.
 void World::MakeOptions() {
   options_.page_tokens = rng_.Pick<int>({2, 4, 4, 8});
-  options_.pages = rng_.In(6, 40);
-  options_.context = rng_.In(16, 100);
+  options_.context = rng_.In(24, 100);
+  // One to three whole contexts.
+  options_.pages = rng_.In(options_.context, 3 * options_.context) / options_.page_tokens;
   options_.rows_max = rng_.In(4, 24);
-  options_.sequences_max = static_cast<int>(rng_.In(1, std::min<int64_t>(12, options_.rows_max)));
+  options_.sequences_max = static_cast<int>(rng_.In(2, std::min<int64_t>(12, options_.rows_max)));
   options_.prefix_cache = rng_.Chance(90);
   if (rng_.Chance(30)) options_.prefix_hash_mask = 1;  // nearly everything collides
-  options_.queue_requests_max = rng_.In(4, 40);
-  options_.queue_tokens_max = rng_.In(100, 2000);
+  options_.queue_requests_max = rng_.In(8, 40);
+  options_.queue_tokens_max = rng_.In(200, 3000);
   options_.itl_target_us = rng_.Pick<int64_t>({0, 250, 400, 600});
   options_.prefill_rows_min = rng_.In(1, options_.page_tokens);
-  options_.preemptions_max = static_cast<int>(rng_.In(0, 3));
+  options_.preemptions_max = rng_.Pick<int>({0, 1, 1, 2, 2, 3, 3, 3});
   options_.retries_max = static_cast<int>(rng_.In(0, 3));
   options_.oldest_every = static_cast<int>(rng_.In(2, 8));
   // Hope in most worlds: then sequences outgrow what was expected of them.
@@ -46,12 +47,13 @@ void World::MakeOptions() {
 }
 
 void World::MakeTraffic() {
-  arrivals_left_ = static_cast<int>(rng_.In(10, 100));
-  arrival_percent_ = rng_.Pick<int>({5, 20, 60, 100});
+  arrivals_left_ = static_cast<int>(rng_.In(20, 80));
+  arrival_percent_ = rng_.Pick<int>({5, 10, 30, 100});
   burst_max_ = static_cast<int>(rng_.In(1, 6));
   // Short prompts and long answers make for preemption, the other way round for eviction.
-  prompt_max_ = static_cast<int>(rng_.In(1, rng_.Chance(50) ? options_.context + 2 : 12));
-  new_max_ = static_cast<int>(rng_.In(1, 60));
+  prompt_max_ = static_cast<int>(rng_.In(6, rng_.Chance(40) ? options_.context + 2 : 20));
+  new_max_ = static_cast<int>(rng_.In(4, 90));
+  short_percent_ = rng_.Pick<int>({0, 40, 60});
   priorities_ = rng_.Pick<int>({1, 1, 2, 4});
   tenants_ = rng_.Pick<int>({1, 2, 3});
   calm_after_ = rng_.In(50, 600);
@@ -61,7 +63,7 @@ void World::MakeTraffic() {
   row_error_percent_ = rng_.Pick<int>({0, 0, 1, 3});
   commit_error_percent_ = rng_.Pick<int>({0, 0, 10, 40});
   deadline_percent_ = rng_.Pick<int>({0, 10, 40});
-  if (rng_.Chance(25)) drain_step_ = static_cast<int>(rng_.In(1, 60));
+  if (rng_.Chance(25)) drain_step_ = static_cast<int>(rng_.In(1, 300));
   for (int i = 0; i < 3; ++i) {
     prefixes_.push_back(RandomTokens(&rng_, rng_.In(0, prompt_max_)));
     kvcache::TrimPolicy trim;
@@ -88,7 +90,9 @@ std::vector<int32_t> World::MakePrompt() {
 Spec World::MakeSpec() {
   Spec spec;
   spec.prompt = MakePrompt();
-  spec.max_new_tokens = rng_.Chance(15) ? -1 : rng_.In(0, new_max_);
+  spec.max_new_tokens = rng_.Chance(15)               ? -1
+                        : rng_.Chance(short_percent_) ? rng_.In(0, 3)
+                                                      : rng_.In(new_max_ / 2, new_max_);
   spec.priority = static_cast<int>(rng_.In(0, priorities_ - 1));
   spec.tenant = absl::StrCat("t", rng_.In(0, tenants_ - 1));
   spec.weight = static_cast<double>(rng_.In(1, 3));

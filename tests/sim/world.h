@@ -91,6 +91,7 @@ class World {
   std::vector<std::vector<int32_t>> prefixes_;
   std::vector<kvcache::TrimPolicy> trims_;
   int arrivals_left_ = 0, arrival_percent_ = 0, burst_max_ = 1, prompt_max_ = 1, new_max_ = 1;
+  int short_percent_ = 0;  // short answers among long ones: the mean expects too little
   int priorities_ = 1, tenants_ = 1;
   int trim_percent_ = 0, disconnect_percent_ = 0, step_error_percent_ = 0, row_error_percent_ = 0;
   int commit_error_percent_ = 0, deadline_percent_ = 0, drain_step_ = -1;
