@@ -85,6 +85,21 @@ size_t MessageReader::FeedHead(std::string_view input) {
   return took;
 }
 
+void MessageReader::AcceptBody(size_t body_bytes_max) {
+  if (head_.chunked) {
+    chunks_.emplace(body_bytes_max);
+    state_ = State::kBody;
+    return;
+  }
+  if (head_.length > body_bytes_max) {
+    return Fail(413, absl::StrCat("the body is over ", body_bytes_max, " bytes"),
+                RejectReason::kTooLarge);
+  }
+  left_ = head_.length;
+  state_ = left_ == 0 ? State::kDone : State::kBody;
+  body_.reserve(std::min<size_t>(static_cast<size_t>(left_), kReserveMax));
+}
+
 size_t MessageReader::FeedBody(std::string_view input) {
   if (!chunks_.has_value()) {
     const size_t take = static_cast<size_t>(std::min<uint64_t>(left_, input.size()));
