@@ -63,9 +63,10 @@ void EngineReporter::OnModelState(const std::string& model, server::ModelState s
       {Key::kModel, model}, {Key::kState, server::StateName(state)}, {Key::kDetail, error}};
   log_->Write(failed ? Level::kError : Level::kInfo, Event::kModel, fields);
   // A step that was cut short by an unload will not end.
-  if (state != server::ModelState::kReady) {
-    if (Watchdog* dog = DogOf(model)) dog->StepEnd(now_(), false);
-  }
+  const bool gone =
+      failed || state == server::ModelState::kUnloaded || state == server::ModelState::kSleeping;
+  Watchdog* const dog = gone ? DogOf(model) : nullptr;
+  if (dog != nullptr) dog->StepEnd(now_(), false);
 }
 
 void EngineReporter::OnLoadPhase(const std::string& model, const std::string& phase,
