@@ -22,7 +22,7 @@ bool IsMergeable(const VocabSpec& spec, size_t id) {
 }  // namespace
 
 int32_t BpeModel::Intern(std::string_view text) {
-  const auto found = symbols_.find(text);
+  const auto found = symbols_.find(Sv(text));
   if (found != symbols_.end()) return found->second;
   extra_.push_back(std::make_unique<std::string>(text));
   const int32_t id = vocab_size_ + static_cast<int32_t>(extra_.size()) - 1;
@@ -37,7 +37,7 @@ absl::StatusOr<BpeModel> BpeModel::Create(const VocabSpec& spec) {
   model.symbols_.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     if (!IsMergeable(spec, id)) continue;
-    const auto [_, fresh] = model.symbols_.insert_or_assign(std::string_view(spec.tokens[id]),
+    const auto [_, fresh] = model.symbols_.insert_or_assign(absl::string_view(spec.tokens[id]),
                                                             static_cast<int32_t>(id));
     model.distinct_ &= fresh;
   }
@@ -68,8 +68,8 @@ absl::Status BpeModel::AddMerges(const VocabSpec& spec) {
   int32_t result = -1;
   for (size_t rank = 0; rank < pairs.size(); ++rank) {
     if (rank + kAhead < pairs.size()) {
-      symbols_.prefetch(pairs[rank + kAhead].first);
-      symbols_.prefetch(pairs[rank + kAhead].second);
+      symbols_.prefetch(Sv(pairs[rank + kAhead].first));
+      symbols_.prefetch(Sv(pairs[rank + kAhead].second));
     }
     const auto [left, right] = pairs[rank];
     joined.assign(left);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "text/merge.h"
 #include "text/pretokenizer.h"
@@ -39,7 +40,8 @@ class BpeModel {
   int32_t vocab_size_ = 0;
   bool distinct_ = true;  // no two mergeable tokens are spelled alike
   // Symbols are token ids, and ids past the vocabulary for what only merges mention.
-  absl::flat_hash_map<std::string_view, int32_t> symbols_;
+  // Abseil's own string_view: Debian's Abseil hashes the other one through std::hash.
+  absl::flat_hash_map<absl::string_view, int32_t> symbols_;
   absl::flat_hash_map<uint64_t, MergeResult> merges_;
   std::array<int32_t, 256> bytes_ = {};
   std::vector<std::unique_ptr<std::string>> extra_;  // the texts of symbols past the vocabulary
