@@ -108,6 +108,7 @@ void Connection::ReadOn() {
     const MessageReader::State before = reader_.state();
     early_.erase(0, reader_.Feed(early_));
     const MessageReader::State after = reader_.state();
+    if (exchange_ != nullptr && !BodyFits()) break;
     if (before == MessageReader::State::kIdle && after != MessageReader::State::kIdle) {
       Arm(front_->options().head_timeout);
     }
@@ -178,6 +179,22 @@ void Connection::OnHead() {
       Flush();
     }
   }
+}
+
+// Counts what has come of the body; refuses the request when all bodies together are too many.
+bool Connection::BodyFits() {
+  const size_t now = reader_.body_size();
+  front_->body_bytes += now - body_bytes_;  // never shrinks while a body is read
+  body_bytes_ = now;
+  if (front_->body_bytes <= front_->options().all_bodies_bytes_max) return true;
+  Refusal refusal;
+  refusal.status = 503;
+  refusal.message = "the server holds too many large requests; try again later";
+  refusal.code = "service_unavailable";
+  refusal.reason = RejectReason::kUnavailable;
+  refusal.headers.emplace_back("Retry-After", "1");
+  Refuse(refusal);
+  return false;
 }
 
 void Connection::StartExchange() {
@@ -343,6 +360,7 @@ void Connection::FinishExchange() {
   if (record.status == 0) record.status = 499;
   if (exchange_->started) front_->observer().OnEnded(record);
   exchange_.reset();
+  front_->body_bytes -= std::exchange(body_bytes_, 0);
   front_->AddBusy(-1);
 }
 

@@ -76,6 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnEndOfInput();
   void OnHead();
   void OnBody();
+  bool BodyFits();
   void Refuse(const Refusal& refusal);
   void StartExchange();
   void FinishExchange();
@@ -104,6 +105,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string early_;  // bytes after the request at hand
   bool read_waits_ = false, input_ended_ = false;
   size_t lingered_bytes_ = 0;
+  size_t body_bytes_ = 0;  // counted in front_->body_bytes
 
   std::unique_ptr<Exchange> exchange_;
   std::shared_ptr<Job> job_;

@@ -75,6 +75,7 @@ class Front {
   absl::flat_hash_set<Connection*> connections;
   bool bound_to_loopback = true;
   bool draining = false;
+  size_t body_bytes = 0;          // of bodies that requests at hand came with
   int busy = 0;                   // requests between their head and their last byte
   std::function<void()> on_idle;  // called when busy becomes 0
   void AddBusy(int change);

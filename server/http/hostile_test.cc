@@ -181,6 +181,21 @@ TEST_F(HostileTest, FloodsMeetTheirLimits) {
             400);
 }
 
+TEST_F(HostileTest, AllBodiesTogetherHaveALimit) {
+  options_.all_bodies_bytes_max = 3000;
+  Start();
+  const std::string request =
+      Post("/tokenize", absl::StrCat("{\"x\":\"", std::string(2000, 'x'), "\",\"prompt\":\"a\"}"));
+  TestClient holder(server_->address());
+  holder.Send(request.substr(0, request.size() - 1));
+  std::this_thread::sleep_for(milliseconds(50));
+  const Reply refused = Ask(request);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.Get("retry-after"), "1");
+  EXPECT_EQ(holder.Ask(request.substr(request.size() - 1)).status, 200);
+  EXPECT_EQ(Ask(request).status, 200);
+}
+
 TEST_F(HostileTest, OneByteAtATimeWorks) {
   Start();
   const std::string body = R"({"prompt":"hello"})";
@@ -340,6 +355,22 @@ TEST_F(HostileTest, SlowReaderIsCutOff) {
   EXPECT_TRUE(Eventually([&] { return backend_.aborts == 1; }));
   EXPECT_TRUE(Eventually([&] { return observer_.ended == 1; }));
   EXPECT_EQ(observer_.last().error, "the client reads too slowly");
+}
+
+TEST_F(HostileTest, MorePipelinedThanIsKeptWhileAModelWorks) {
+  Start();
+  backend_.set_held(true);
+  TestClient client(server_->address());
+  const std::string next =
+      Post("/tokenize", R"({"prompt":"hello"})", "X: " + std::string(900, 'x') + "\r\n");
+  std::string all = Post("/v1/chat/completions", Chat());
+  for (int i = 0; i < 200; ++i) all += next;
+  std::thread sender([&] { client.Send(all); });
+  ASSERT_TRUE(Eventually([&] { return backend_.running() == 1; }));
+  std::this_thread::sleep_for(milliseconds(30));
+  backend_.set_held(false);
+  for (int i = 0; i < 201; ++i) ASSERT_EQ(client.Read().status, 200) << i;
+  sender.join();
 }
 
 TEST_F(HostileTest, SlowSendersAreTimedOut) {

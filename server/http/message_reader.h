@@ -36,6 +36,9 @@ class MessageReader {
   // From kDone: hands out the message and waits for the next.
   void Next(RequestHead* head, std::string* body);
 
+  // Of the body, so far.
+  size_t body_size() const { return body_.size(); }
+
   const Refusal& refusal() const { return refusal_; }
   // Of this message so far, framing included.
   size_t bytes_read() const { return bytes_read_; }

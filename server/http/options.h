@@ -14,7 +14,7 @@
 namespace cuvil::server::http {
 
 struct Options {
-  std::string host = "127.0.0.1";  // an address, not a name
+  std::string host = "127.0.0.1";  // an address, or "localhost"
   uint16_t port = 8000;            // 0: the system picks one, see Server::address
   // Threads that parse, render templates, tokenise and write large answers. The I/O thread does
   // none of that, so that probes never wait for a body.
@@ -24,6 +24,8 @@ struct Options {
   size_t head_bytes_max = size_t{32} << 10;
   // A body over this is 413. A context of a million tokens is about 4 MiB of text.
   size_t body_bytes_max = size_t{16} << 20;
+  // Bodies of all requests that are not answered yet; one that would go beyond is 503.
+  size_t all_bodies_bytes_max = size_t{512} << 20;
   // Unsent bytes of a stream: a reader this far behind is cut off.
   size_t backlog_bytes_max = size_t{4} << 20;
   int connections_max = 4096;
@@ -47,7 +49,7 @@ struct Options {
   std::vector<std::string> cors_origins;
   bool open_metrics = false;  // /metrics needs no key
 
-  std::string version;  // of GET /version and the Server header's product; may be ""
+  std::string version;  // of GET /version and /openapi.json
 };
 
 struct Hooks {

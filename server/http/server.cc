@@ -58,7 +58,8 @@ class Server::Impl {
   absl::Status Listen() {
     const Options& options = front_.options();
     error_code error;
-    const asio::ip::address address = asio::ip::make_address(options.host, error);
+    const asio::ip::address address =
+        asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, error);
     if (error) {
       return absl::InvalidArgumentError(absl::StrCat(
           "cannot listen on '", options.host, "': it is no address; use 127.0.0.1 or 0.0.0.0"));
@@ -88,8 +89,7 @@ class Server::Impl {
   bool Drain(absl::Duration deadline) {
     asio::post(front_.io(), [this] {
       front_.draining = true;
-      // Closing changes the set.
-      for (Connection* connection : Open()) connection->BeginDrain();
+      for (const auto& connection : Open()) connection->BeginDrain();
       front_.on_idle = [this] {
         if (!idle_.HasBeenNotified()) idle_.Notify();
       };
@@ -101,7 +101,7 @@ class Server::Impl {
         const auto why = absl::UnavailableError(
             "the server is shutting down; send the request "
             "again later");
-        for (Connection* connection : Open()) connection->FailNow(why);
+        for (const auto& connection : Open()) connection->FailNow(why);
       });
       idle_.WaitForNotificationWithTimeout(kLastWords);
     }
@@ -116,13 +116,17 @@ class Server::Impl {
   }
 
  private:
-  // Copies, because closing changes the set; alive as long as the I/O thread does not return.
-  std::vector<Connection*> Open() const {
-    return {front_.connections.begin(), front_.connections.end()};
+  // Copies that keep alive: closing changes the set and may drop a connection's last owner.
+  std::vector<std::shared_ptr<Connection>> Open() const {
+    std::vector<std::shared_ptr<Connection>> open;
+    for (Connection* connection : front_.connections) {
+      open.push_back(connection->shared_from_this());
+    }
+    return open;
   }
 
   void CloseAll() {
-    for (Connection* connection : Open()) connection->Close("the server stopped");
+    for (const auto& connection : Open()) connection->Close("the server stopped");
   }
 
   void Accept() {
