@@ -258,6 +258,21 @@ TEST(Scheduler, PrioritiesAndTenantsOrderOnePlansAdmissions) {
   EXPECT_THAT(order, ElementsAre(late, b1, a1, b2, a2));
 }
 
+TEST(Scheduler, APromptThatRunsIsNotHeldUpByUrgentOnesWithoutEnd) {
+  Options o = Small();
+  o.pages = 64;
+  Driver d(o);
+  const SequenceId slow = d.Submit({.prompt = Prompt(40), .max_new_tokens = 1, .priority = 5});
+  d.Step();
+  for (int i = 0; i < 8 && d.sched.contains(slow); ++i) {
+    for (int k = 0; k < 2; ++k) {  // each takes all rows of a step
+      d.Submit({.prompt = Prompt(16, 100 * (2 * i + k + 1)), .max_new_tokens = 1});
+    }
+    d.Step();
+  }
+  EXPECT_FALSE(d.sched.contains(slow));
+}
+
 TEST(Scheduler, DeadlinesExpireInTheQueueAndWhileRunning) {
   Options o = Small();
   o.sequences_max = 1;
