@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import unittest
 
@@ -53,6 +55,24 @@ class Machine(CuvilTest):
         del env["CUVIL_MODEL"]
         text = self.ok("doctor", env=env).out.decode()
         self.assertIn("./dev model", text)
+
+    def test_moved_to_another_folder(self) -> None:
+        place = self.scratch / "moved"
+        (place / "bin").mkdir(parents=True)
+        (place / "lib").mkdir()
+        program = str(shutil.copy(BIN / "cuvil", place / "bin"))
+        module = shutil.copy(BIN.parent / "lib/libcuvil-llvm.so", place / "lib")
+        run = ("run", "hi", "--json", "--max-tokens", "1")
+        self.ok(*run, program=program)
+        os.remove(module)
+        # Nothing is to be compiled here, so nothing is missed.
+        r = self.ok("doctor", "--json", program=program).json()
+        self.assertEqual(r["emitter"], {"path": str(module), "present": False})
+        self.refused(*run, says="lib/libcuvil-llvm.so' is missing", program=program)
+
+    def test_programs_do_not_link_llvm(self) -> None:
+        linked = subprocess.run(["ldd", str(BIN / "cuvil")], stdout=subprocess.PIPE, check=True)
+        self.assertNotIn(b"LLVM", linked.stdout)
 
     def test_perf_map(self) -> None:
         process = subprocess.Popen(
