@@ -1,49 +1,115 @@
 #include "base/json.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace cuvil {
 namespace {
 
-// Watches nlohmann's DOM callback for depth and duplicate keys.
-class Guard {
+// Members an object has room for at once: most of ours have fewer, and growing copies keys.
+constexpr size_t kMembersReserved = 8;
+// Up to here equal keys are found by comparing, which is faster than a set.
+constexpr size_t kMembersCompared = 32;
+
+// Builds the value while watching for equal keys. Containers that are open do not move: only the
+// innermost one grows.
+class Builder final : public nlohmann::json_sax<Json> {
  public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
-      if (depth >= kJsonDepthMax) return Refuse(absl::StrCat("nested deeper than ", kJsonDepthMax));
-      if (event == Json::parse_event_t::object_start) keys_.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      if (!keys_.empty()) keys_.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const std::string key = parsed.get<std::string>();
-      if (!keys_.empty() && !keys_.back().insert(key).second) {
-        return Refuse(absl::StrCat("key '", key, "' appears twice"));
-      }
-    }
+  Json Take() { return std::move(root_); }
+  const absl::Status& status() const { return status_; }
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool start_array(size_t) override { return Open(Json::array()); }
+  bool end_array() override { return Close(); }
+  bool end_object() override { return Close(); }
+
+  bool start_object(size_t) override {
+    Open(Json::object());
+    open_.back().value->get_ref<Json::object_t&>().reserve(kMembersReserved);
     return true;
   }
-  const std::string& error() const { return error_; }
 
- private:
-  bool Refuse(std::string why) {
-    if (error_.empty()) error_ = std::move(why);
+  bool key(string_t& key) override {
+    Container& object = open_.back();
+    auto& members = object.value->get_ref<Json::object_t&>();
+    if (IsThere(key, members, object.keys)) {
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat("JSON is refused: key '", key, "' appears twice"));
+      return false;
+    }
+    members.emplace_back(std::move(key), nullptr);
+    object.member = &members.back().second;
+    return true;
+  }
+
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception& e) override {
+    status_ = absl::InvalidArgumentError(absl::StrCat("JSON does not parse: ", e.what()));
     return false;
   }
-  std::vector<std::set<std::string>> keys_;
-  std::string error_;
-};
 
-// What can be seen of a text without parsing it.
-struct Outline {
-  bool too_deep = false;
-  size_t members = 0;  // of all objects, if it is JSON
+ private:
+  struct Container {
+    Json* value = nullptr;
+    Json* member = nullptr;      // of an object: the place of the next value
+    std::set<std::string> keys;  // of an object with more than kMembersCompared members
+  };
+
+  static bool IsThere(const std::string& key, const Json::object_t& members,
+                      std::set<std::string>& keys) {
+    if (members.size() < kMembersCompared) {
+      return std::any_of(members.begin(), members.end(),
+                         [&](const auto& member) { return member.first == key; });
+    }
+    if (keys.empty()) {
+      for (const auto& member : members) keys.insert(member.first);
+    }
+    return !keys.insert(key).second;
+  }
+
+  Json* Place(Json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Container& top = open_.back();
+    if (top.member != nullptr) {
+      *top.member = std::move(value);
+      return top.member;
+    }
+    auto& items = top.value->get_ref<Json::array_t&>();
+    items.push_back(std::move(value));
+    return &items.back();
+  }
+  bool Add(Json value) {
+    Place(std::move(value));
+    return true;
+  }
+  bool Open(Json container) {
+    Json* const at = Place(std::move(container));
+    open_.push_back({.value = at});
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Json root_;
+  std::vector<Container> open_;
+  absl::Status status_;
 };
 
 // nlohmann's parser is iterative but its DOM destructor and our readers are not: bound the nesting
 // before parsing, outside strings.
-Outline Scan(std::string_view text) {
-  Outline outline;
+bool TooDeep(std::string_view text) {
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -54,45 +120,25 @@ Outline Scan(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
-      if (++depth > kJsonDepthMax) {
-        outline.too_deep = true;
-        return outline;
-      }
+      if (++depth > kJsonDepthMax) return true;
     } else if (c == '}' || c == ']') {
       --depth;
-    } else if (c == ':') {
-      ++outline.members;
     }
   }
-  return outline;
-}
-
-// The nesting is bounded.
-size_t Members(const Json& value) {
-  if (!value.is_structured()) return 0;
-  size_t members = value.is_object() ? value.size() : 0;
-  for (const Json& child : value) members += Members(child);
-  return members;
+  return false;
 }
 
 }  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text) {
-  const Outline outline = Scan(text);
-  if (outline.too_deep) {
+  if (TooDeep(text)) {
     return absl::InvalidArgumentError(
         absl::StrCat("JSON is nested deeper than ", kJsonDepthMax, " levels"));
   }
-  try {
-    Json value = Json::parse(text.begin(), text.end());
-    // Of two equal keys one has vanished. Which it was costs a slower parser.
-    if (Members(value) == outline.members) return value;
-    Guard guard;
-    Json::parse(text.begin(), text.end(), std::ref(guard));
-    return absl::InvalidArgumentError(absl::StrCat("JSON is refused: ", guard.error()));
-  } catch (const nlohmann::json::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON does not parse: ", e.what()));
-  }
+  Builder builder;
+  if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.Take();
+  CUVIL_CHECK(!builder.status().ok(), "a parser that stops says why");
+  return builder.status();
 }
 
 std::string WriteJson(const Json& value, int indent) {
