@@ -22,6 +22,7 @@ void AddExplain(CLI::App& app, Handler* chosen);
 void AddCache(CLI::App& app, Handler* chosen);
 void AddDoctor(CLI::App& app, Handler* chosen);
 void AddServe(CLI::App& app, Handler* chosen);
+void AddConfig(CLI::App& app, Handler* chosen);
 
 // Declares a subcommand: one line of description, and a footer with examples.
 CLI::App* Subcommand(CLI::App& app, const char* name, const char* description, const char* footer);

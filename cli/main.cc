@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/output.h"
 #include "cli/process.h"
+#include "cli/version.h"
 
 namespace cuvil::cli {
 
@@ -22,7 +23,6 @@ CLI::App* Subcommand(CLI::App& app, const char* name, const char* description, c
 
 namespace {
 
-constexpr char kVersion[] = "cuvil 0.1.0\n";
 constexpr char kFooter[] =
     "Examples:\n"
     "  cuvil run \"Why is the sky blue?\"     one answer from the default model\n"
@@ -34,7 +34,7 @@ constexpr char kFooter[] =
 void Declare(CLI::App& app, Handler* chosen) {
   app.description("Runs language models with code it compiles for this machine.");
   app.footer(kFooter);
-  app.set_version_flag("--version", "cuvil 0.1.0", "Print the version and exit");
+  app.set_version_flag("--version", absl::StrCat("cuvil ", kVersion), "Print the version and exit");
   app.require_subcommand(1, 1);
   AddRun(app, chosen);
   AddTokenize(app, chosen);
@@ -46,6 +46,7 @@ void Declare(CLI::App& app, Handler* chosen) {
   AddCache(app, chosen);
   AddDoctor(app, chosen);
   AddServe(app, chosen);
+  AddConfig(app, chosen);
 }
 
 // The parsed subcommand, down to the deepest: whose help to point at.
@@ -75,7 +76,7 @@ int Parse(CLI::App& app, std::vector<std::string> arguments) {
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::CallForVersion&) {
-    return Fail(WriteOut(std::string_view(kVersion)));
+    return Fail(WriteOut(absl::StrCat("cuvil ", kVersion, "\n")));
   } catch (const CLI::CallForHelp&) {
     return Fail(WriteOut(HelpOf(app)));
   } catch (const CLI::Error& error) {

@@ -1,18 +1,54 @@
-// cuvil serve: reserved for the server. Says so instead of pretending.
+// cuvil serve (cuvild): the daemon, or with --plan what it would take.
+#include <utility>
+
 #include "cli/command.h"
+#include "cli/daemon_options.h"
+#include "cli/exit_code.h"
+#include "cli/memory_report.h"
+#include "cli/output.h"
 
 namespace cuvil::cli {
+namespace {
+
+constexpr char kFooter[] =
+    "Without any flag it serves the default model on 127.0.0.1:8000. Every flag is also a key of "
+    "the\n"
+    "TOML file and a CUVIL_ variable; `cuvil config` shows which one counts, and why.\n\n"
+    "Examples:\n"
+    "  cuvil serve                                                the default model\n"
+    "  cuvil serve --model chat=model.gguf --listen 0.0.0.0:8000 --api-key sha256:...:team\n"
+    "  cuvil serve --config /etc/cuvil/cuvil.toml\n"
+    "  cuvil serve --plan                                         memory by model, without "
+    "serving\n"
+    "  cuvil serve --listen 127.0.0.1:0 --ready-file ready.json   any free port, told in a file\n"
+    "Then:\n"
+    "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+    "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'";
+
+absl::StatusOr<int> Serve(const DaemonFlags& flags) {
+  ASSIGN_OR_RETURN(const server::DaemonOptions options, ResolveDaemonOptions(flags));
+  ASSIGN_OR_RETURN(const auto daemon, server::Daemon::Start(options));
+  RETURN_IF_ERROR(WorkFailed(daemon->Run()));
+  return kDone;
+}
+
+absl::StatusOr<int> Plan(const DaemonFlags& flags, bool json) {
+  ASSIGN_OR_RETURN(const server::DaemonOptions options, ResolveDaemonOptions(flags));
+  ASSIGN_OR_RETURN(const MemoryReport report, PlanDaemon(options));
+  RETURN_IF_ERROR(json ? WriteJsonOut(ReportJson(report)) : WriteOut(ReportTable(report)));
+  return report.fits ? kDone : kRequestWrong;
+}
+
+}  // namespace
 
 void AddServe(CLI::App& app, Handler* chosen) {
-  CLI::App* sub =
-      Subcommand(app, "serve", "Serve models over HTTP and gRPC (not in this build)", "");
-  sub->allow_extras();
-  sub->callback([chosen] {
-    *chosen = []() -> absl::StatusOr<int> {
-      return absl::UnimplementedError(
-          "this build has no server yet; use cuvil run for answers on the command line");
-    };
-  });
+  CLI::App* sub = Subcommand(app, "serve", "Serve models over HTTP and gRPC", kFooter);
+  const auto flags = AddDaemonFlags(sub);
+  auto plan = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false);
+  sub->add_flag("--plan", *plan, "Print what each model takes in memory, and stop");
+  sub->add_flag("--json", *json, "With --plan: one JSON object");
+  sub->callback([=] { *chosen = [=] { return *plan ? Plan(*flags, *json) : Serve(*flags); }; });
 }
 
 }  // namespace cuvil::cli
