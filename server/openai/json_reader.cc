@@ -72,12 +72,12 @@ Document& Document::operator=(Document&&) noexcept = default;
 Document::~Document() = default;
 
 absl::StatusOr<Document> Document::Parse(std::string_view text) {
+  if (text.empty()) return Invalid("", WhatIsWrong(simdjson::EMPTY));
   Document document;
   // simdjson stores no more than 4 GiB; a body is far below.
   if (text.size() >= simdjson::SIMDJSON_MAXSIZE_BYTES) return Invalid("", "the body is too large");
   // simdjson refuses a document that reaches its limit.
-  if (document.parser_->allocate(std::max<size_t>(text.size(), 1), kJsonDepthMax + 1) !=
-      simdjson::SUCCESS) {
+  if (document.parser_->allocate(text.size(), kJsonDepthMax + 1) != simdjson::SUCCESS) {
     return absl::ResourceExhaustedError("no memory to read the body");
   }
   const error_code error =
