@@ -488,7 +488,6 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // The last norm's rows themselves, for embeddings.
   void AddHidden(const Group& g, const GroupWeights& w) {
     kernel::RowsToActsParams r{
         .k = n_embd_, .act = ActFormat::kF32, .norm = true, .norm_eps = g.norm_eps};
@@ -521,19 +520,6 @@ class Planner {
 };
 
 }  // namespace
-
-absl::StatusOr<Numerics> ParseNumerics(std::string_view name) {
-  if (name == "exact") return Numerics::kExact;
-  if (name == "fast") return Numerics::kFast;
-  if (name == "deterministic") return Numerics::kDeterministic;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown numerics '", Sv(name), "'; choose exact, fast or deterministic"));
-}
-
-std::string_view NumericsName(Numerics n) {
-  static constexpr std::string_view kNames[] = {"exact", "fast", "deterministic"};
-  return kNames[static_cast<int>(n)];
-}
 
 absl::StatusOr<StepProgram> PlanStep(const ir::Graph& graph, const std::vector<Group>& groups,
                                      const StepOptions& options) {

@@ -1,0 +1,245 @@
+"""The daemon as operators see it: probes, drain, admin, memory plan, configuration, kill -9."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import socket
+import threading
+import time
+import unittest
+from typing import Any
+
+from daemon import Daemon, DaemonTest
+from e2e import LLAMA, CuvilTest
+
+COMPLETION: dict[str, Any] = {"prompt": "Hello", "temperature": 0, "ignore_eos": True}
+
+
+def open_stream(daemon: Daemon, **fields: Any) -> socket.socket:
+    """A streamed completion that has begun: the head and the first event have come."""
+    host, port = daemon.address.rsplit(":", 1)
+    s = socket.create_connection((host, int(port)), timeout=60)
+    body = json.dumps({**COMPLETION, "stream": True, **fields}).encode()
+    s.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        + f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    seen = b""
+    while b"data: " not in seen:
+        more = s.recv(4096)
+        assert more, seen
+        seen += more
+    return s
+
+
+def read_all(s: socket.socket) -> bytes:
+    text = b""
+    while b"[DONE]" not in text and b'"error"' not in text:
+        more = s.recv(1 << 16)
+        if not more:
+            break
+        text += more
+    return text
+
+
+class Operation(DaemonTest):
+    def test_probes_answer(self) -> None:
+        for path in ("/livez", "/readyz", "/startupz", "/health"):
+            status, headers, _ = self.daemon.request("GET", path)
+            self.assertEqual(status, 200)
+            self.assertIn("x-request-id", headers)
+
+    def test_disconnects_free_everything(self) -> None:
+        for i in range(30):
+            s = open_stream(self.daemon, max_tokens=100)
+            if i % 2:
+                s.recv(100)
+            s.close()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            m = self.daemon.metrics()
+            if (
+                m['cuvild_requests_running{model="tiny"}'] == 0
+                and m['cuvild_kv_blocks_used{device="cpu",model="tiny"}'] == 0
+            ):
+                break
+            time.sleep(0.05)
+        else:
+            self.fail("pages or requests are left")
+
+    def test_load_unload_sleep_wake(self) -> None:
+        def state() -> str:
+            return self.daemon.get("/admin/models")["models"][0]["state"]
+
+        def become(action: str, wanted: str) -> None:
+            status, _, body = self.daemon.request("POST", f"/admin/models/tiny/{action}")
+            self.assertEqual(status, 202, body)
+            deadline = time.monotonic() + 60
+            while state() != wanted and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertEqual(state(), wanted)
+
+        before = self.daemon.request("POST", "/v1/completions", {**COMPLETION, "max_tokens": 5})
+        self.assertEqual(before[0], 200)
+        become("sleep", "sleeping")
+        self.assertEqual(self.daemon.request("GET", "/readyz")[0], 503)
+        self.assertEqual(self.daemon.request("GET", "/livez")[0], 200)
+        become("wake", "ready")
+        become("unload", "unloaded")
+        # A request for it loads it; until then: try again.
+        status, headers, _ = self.daemon.request("POST", "/v1/completions", COMPLETION)
+        self.assertEqual(status, 503)
+        self.assertIn("retry-after", headers)
+        deadline = time.monotonic() + 60
+        while state() != "ready" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        after = self.daemon.request("POST", "/v1/completions", {**COMPLETION, "max_tokens": 5})
+        self.assertEqual(
+            json.loads(after[2])["choices"][0]["text"], json.loads(before[2])["choices"][0]["text"]
+        )
+
+    def test_no_text_in_the_log(self) -> None:
+        secret = "xyzzy-plugh"
+        self.daemon.request("POST", "/v1/completions", {"prompt": secret, "max_tokens": 2})
+        self.daemon.request("POST", "/v1/completions", {"prompt": secret, "max_tokens": "two"})
+        self.daemon.request("GET", "/v1/models/" + secret)
+        time.sleep(0.2)
+        self.assertNotIn(secret, self.daemon.log.read_text())
+
+    def test_metrics_add_up(self) -> None:
+        for _ in range(3):
+            self.daemon.request("POST", "/v1/completions", {**COMPLETION, "max_tokens": 4})
+        self.daemon.request("POST", "/v1/completions", {"prompt": 5})
+        time.sleep(0.1)
+        m = self.daemon.metrics()
+        started = sum(v for k, v in m.items() if k.startswith("cuvild_requests_started_total"))
+        ended = sum(v for k, v in m.items() if k.startswith("cuvild_requests_total"))
+        # The scrape itself has started and not ended.
+        self.assertEqual(started, ended + 1)
+        self.assertGreater(m['cuvild_generated_tokens_total{model="tiny"}'], 11)
+
+
+class Lifecycle(CuvilTest):
+    def daemon(self, *flags: str, **kwargs: Any) -> Daemon:
+        daemon = Daemon(self.scratch, self.environment(), *flags, **kwargs)
+        self.addCleanup(daemon.kill)
+        return daemon
+
+    def test_sigterm_finishes_what_runs(self) -> None:
+        daemon = self.daemon()
+        stream = open_stream(daemon, max_tokens=120)
+        daemon.process.send_signal(signal.SIGTERM)
+        text = read_all(stream)
+        self.assertIn(b"[DONE]", text)
+        self.assertNotIn(b'"error"', text)
+        self.assertEqual(daemon.process.wait(timeout=60), 0)
+
+    def test_drain_has_an_end_and_says_so(self) -> None:
+        daemon = self.daemon("--drain-timeout-s", "0.3")
+        streams = [open_stream(daemon, max_tokens=126, prompt=[5]) for _ in range(6)]
+        daemon.process.send_signal(signal.SIGTERM)
+        texts = [read_all(s) for s in streams]
+        self.assertEqual(daemon.process.wait(timeout=60), 0)
+        for text in texts:  # each ended one way or the other, never silently
+            self.assertTrue(b"[DONE]" in text or b'"error"' in text, text[-200:])
+
+    def test_a_second_signal_stops(self) -> None:
+        daemon = self.daemon("--drain-timeout-s", "300")
+        stream = open_stream(daemon, max_tokens=126)
+        daemon.process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        daemon.process.send_signal(signal.SIGINT)
+        read_all(stream)
+        self.assertEqual(daemon.process.wait(timeout=60), 0)
+
+    def test_killed_at_random_it_starts_again(self) -> None:
+        rng = random.Random(1)
+        for _ in range(10):
+            daemon = self.daemon(wait=False)
+            time.sleep(rng.random() * 1.5)
+            daemon.kill()
+        daemon = self.daemon()
+        status, _, _ = daemon.request("POST", "/v1/completions", {**COMPLETION, "max_tokens": 3})
+        self.assertEqual(status, 200)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_a_read_only_home(self) -> None:
+        env = self.environment(HOME="/nonexistent", CUVIL_CACHE_DIR="/proc/nowhere")
+        daemon = Daemon(self.scratch, env)
+        self.addCleanup(daemon.kill)
+        self.assertEqual(daemon.request("GET", "/readyz")[0], 200)
+
+    def test_plan_and_config(self) -> None:
+        plan = self.ok("serve", "--plan", "--json", "--model", str(LLAMA)).json()
+        model = plan["models"][0]
+        parts = ("weights", "kv", "workspace", "code")
+        self.assertEqual(model["total"], sum(model[part] for part in parts))
+        self.assertTrue(plan["fits"])
+        self.refused(
+            "serve", "--plan", "--model", str(LLAMA), "--queue-requets", "3", says="--queue-req"
+        )
+        config = self.ok("config", "--json", "--queue-requests", "7").json()
+        self.assertEqual(config["queue_requests"]["value"], 7)
+        self.assertIn("--queue-requests", config["queue_requests"]["origin"])
+        toml = self.scratch / "c.toml"
+        toml.write_text("[limits]\nqueue_requests = 9\n")
+        config = self.ok("config", "--json", "--config", str(toml)).json()
+        self.assertEqual(config["queue_requests"]["value"], 9)
+        toml.write_text("[limits]\nqueue_request = 9\n")
+        self.refused("config", "--config", str(toml), says="queue_requests")
+        example = self.ok("config", "--example")
+        toml.write_bytes(example.out)
+        self.ok("config", "--config", str(toml))
+
+    def test_a_taken_port_and_a_missing_model(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            self.refused(
+                "serve", "--model", str(LLAMA), "--listen", f"127.0.0.1:{port}", code=1, says=str(port)
+            )
+        daemon = Daemon(
+            self.scratch, self.environment(), model=self.scratch / "gone.gguf", wait=False
+        )
+        self.addCleanup(daemon.kill)
+        deadline = time.monotonic() + 30
+        while "failed" not in daemon.log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertIn("gone.gguf", daemon.log.read_text())
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_many_at_once_are_not_mixed(self) -> None:
+        daemon = self.daemon("--kv-cache-tokens", "512")
+        prompts = [[5 + i % 200, 7 + i // 200, 11] for i in range(120)]
+
+        def ask(prompt: list[int]) -> str:
+            body = {"prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+            for _ in range(200):
+                status, _, reply = daemon.request("POST", "/v1/completions", body)
+                if status == 200:
+                    return json.loads(reply)["choices"][0]["text"]
+                self.assertEqual(status, 429)
+                time.sleep(0.02)
+            self.fail("never accepted")
+
+        alone = [ask(p) for p in prompts]
+        together: list[str | None] = [None] * len(prompts)
+
+        def run(start: int) -> None:
+            for i in range(start, len(prompts), 24):
+                together[i] = ask(prompts[i])
+
+        threads = [threading.Thread(target=run, args=(k,)) for k in range(24)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(together, alone)
+
+
+if __name__ == "__main__":
+    unittest.main()
