@@ -43,12 +43,13 @@ class CuvilTest(unittest.TestCase):
     def tearDownClass(cls) -> None:
         shutil.rmtree(cls.scratch, ignore_errors=True)
 
-    def environment(self, **changes: str) -> dict[str, str]:
+    @classmethod
+    def environment(cls, **changes: str) -> dict[str, str]:
         env = {k: v for k, v in os.environ.items() if not k.startswith("CUVIL_")}
         env.pop("XDG_CACHE_HOME", None)
-        env["HOME"] = str(self.scratch)
+        env["HOME"] = str(cls.scratch)
         env["CUVIL_MODEL"] = str(LLAMA)
-        env["CUVIL_CACHE_DIR"] = str(self.scratch / "cache")
+        env["CUVIL_CACHE_DIR"] = str(cls.scratch / "cache")
         env.update(changes)
         return env
 
