@@ -24,7 +24,7 @@ std::shared_ptr<AnswerSink> EventQueue::MakeSink(uint64_t ticket) {
 }
 
 void EventQueue::Push(uint64_t ticket, Events events) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   if (io_ == nullptr) return;
   waiting_.push_back({ticket, std::move(events)});
   if (std::exchange(woken_, true)) return;
@@ -34,7 +34,7 @@ void EventQueue::Push(uint64_t ticket, Events events) {
 void EventQueue::Drain() {
   std::vector<Entry> taken;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     taken.swap(waiting_);
     woken_ = false;
     if (io_ == nullptr) return;
@@ -43,7 +43,7 @@ void EventQueue::Drain() {
 }
 
 void EventQueue::Close() {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   io_ = nullptr;
   waiting_.clear();
 }

@@ -94,7 +94,7 @@ uint64_t Front::NewSeed() { return RandomBytes<uint64_t>(); }
 
 void Front::AddBusy(int change) {
   busy += change;
-  if (busy == 0 && on_idle) on_idle();
+  if (busy == 0 && on_idle) std::exchange(on_idle, nullptr)();
 }
 
 }  // namespace cuvil::server::http

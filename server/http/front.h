@@ -77,7 +77,7 @@ class Front {
   bool draining = false;
   size_t body_bytes = 0;          // of bodies that requests at hand came with
   int busy = 0;                   // requests between their head and their last byte
-  std::function<void()> on_idle;  // called when busy becomes 0
+  std::function<void()> on_idle;  // called once, when busy becomes 0
   void AddBusy(int change);
 
  private:

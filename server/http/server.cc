@@ -1,13 +1,14 @@
 #include "server/http/server.h"
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <future>
 #include <thread>
 #include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "server/http/connection.h"
 #include "server/http/front.h"
 
@@ -25,6 +26,12 @@ constexpr int kConnectionsSpare = 128;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 // For answers to leave after the drain's deadline.
 constexpr absl::Duration kLastWords = absl::Seconds(2);
+
+bool EndsWithin(const std::shared_future<void>& event, absl::Duration limit) {
+  // wait_for adds to the clock: forever would overflow it.
+  const absl::Duration sane = std::clamp(limit, absl::ZeroDuration(), absl::Hours(24 * 365));
+  return event.wait_for(absl::ToChronoNanoseconds(sane)) == std::future_status::ready;
+}
 
 std::string Printed(const tcp::endpoint& endpoint) {
   const std::string address = endpoint.address().to_string();
@@ -87,31 +94,29 @@ class Server::Impl {
   const std::string& address() const { return address_; }
 
   bool Drain(absl::Duration deadline) {
+    const std::shared_future<void> idle = idle_.get_future().share();
     asio::post(front_.io(), [this] {
       front_.draining = true;
       for (const auto& connection : Open()) connection->BeginDrain();
-      front_.on_idle = [this] {
-        if (!idle_.HasBeenNotified()) idle_.Notify();
-      };
-      if (front_.busy == 0) front_.on_idle();
+      front_.on_idle = [this] { idle_.set_value(); };
+      if (front_.busy == 0) front_.AddBusy(0);
     });
-    const bool by_itself = idle_.WaitForNotificationWithTimeout(deadline);
+    const bool by_itself = EndsWithin(idle, deadline);
     if (!by_itself) {
       asio::post(front_.io(), [this] {
-        const auto why = absl::UnavailableError(
-            "the server is shutting down; send the request "
-            "again later");
+        const auto why =
+            absl::UnavailableError("the server is shutting down; send the request again later");
         for (const auto& connection : Open()) connection->FailNow(why);
       });
-      idle_.WaitForNotificationWithTimeout(kLastWords);
+      EndsWithin(idle, kLastWords);
     }
-    absl::Notification closed;
+    std::promise<void> closed;
     asio::post(front_.io(), [this, &closed] {
       error_code ignored;
       acceptor_.close(ignored);
-      closed.Notify();
+      closed.set_value();
     });
-    closed.WaitForNotification();
+    closed.get_future().wait();
     return by_itself;
   }
 
@@ -166,7 +171,7 @@ class Server::Impl {
   asio::steady_timer pause_;
   tcp::socket socket_;  // the next client's
   std::string address_;
-  absl::Notification idle_;
+  std::promise<void> idle_;  // no request is at hand while draining
   std::thread thread_;
 };
 
