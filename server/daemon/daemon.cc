@@ -146,9 +146,12 @@ class Daemon::Impl {
     ASSIGN_OR_RETURN(o.port, PortOf(endpoint));
     o.head_bytes_max = static_cast<size_t>(c.max_header_bytes);
     o.body_bytes_max = static_cast<size_t>(c.max_body_bytes);
+    o.backlog_bytes_max = static_cast<size_t>(c.max_backlog_bytes);
     o.connections_max = static_cast<int>(c.max_connections);
+    o.pool_threads = static_cast<int>(c.pool_threads);
     o.head_timeout = absl::Seconds(c.header_timeout_s);
     o.body_total_timeout = absl::Seconds(c.body_timeout_s);
+    o.write_timeout = absl::Seconds(c.write_timeout_s);
     o.keep_alive_timeout = absl::Seconds(c.idle_timeout_s);
     o.ping_interval = absl::Seconds(c.sse_ping_s);
     o.request_timeout = absl::Seconds(c.request_timeout_s);
@@ -161,6 +164,10 @@ class Daemon::Impl {
     hooks.metrics = [this] { return metrics_->Text(); };
     hooks.authorizer = [this](const http::Credentials& k) { return Authorize(k); };
     ASSIGN_OR_RETURN(http_, http::Server::Start(std::move(o), std::move(hooks), pool_.get()));
+    // A process that was killed left its ready file: whoever waits for ours must not find that one.
+    // Only now, with the address taken: a second daemon by mistake leaves the first one's alone.
+    std::error_code none_there;
+    if (!c.ready_file.empty()) std::filesystem::remove(c.ready_file, none_there);
     log_->Info(Event::kListen, {{Key::kHttp, http_->address()}});
     return absl::OkStatus();
   }
