@@ -23,6 +23,7 @@ void AddCache(CLI::App& app, Handler* chosen);
 void AddDoctor(CLI::App& app, Handler* chosen);
 void AddServe(CLI::App& app, Handler* chosen);
 void AddConfig(CLI::App& app, Handler* chosen);
+void AddModels(CLI::App& app, Handler* chosen);  // ps, models, load, unload
 
 // Declares a subcommand: one line of description, and a footer with examples.
 CLI::App* Subcommand(CLI::App& app, const char* name, const char* description, const char* footer);

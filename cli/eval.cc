@@ -239,7 +239,7 @@ class Evaluation {
   NpyWriter* npy_ = nullptr;
 };
 
-Json ResultJson(const Options& o, Totals t) {
+Json ResultJson(const Options& o, const engine::Engine& engine, Totals t) {
   Json json = {{"tokens", t.tokens},
                {"scored", t.scored},
                {"nll", t.nll},
@@ -248,6 +248,7 @@ Json ResultJson(const Options& o, Totals t) {
     json["kl"] = {{"mean", t.kl_sum / static_cast<double>(t.scored)}, {"max", t.kl_max}};
     json["argmax_flips"] = t.flips;
   }
+  json["kv_bytes_peak"] = engine.pages_peak() * engine.page_bytes();
   json["positions"] = std::move(t.positions);
   return json;
 }
@@ -285,7 +286,7 @@ absl::StatusOr<int> Eval(const Options& o) {
   Evaluation evaluation(o, std::move(tokens));
   ASSIGN_OR_RETURN(Totals totals, evaluation.Run(*feed, exact.get(), windows));
   if (o.json) {
-    RETURN_IF_ERROR(WriteJsonOut(ResultJson(o, std::move(totals))));
+    RETURN_IF_ERROR(WriteJsonOut(ResultJson(o, feed->engine(), std::move(totals))));
   } else {
     RETURN_IF_ERROR(WriteOut(std::string_view(ResultText(o, totals))));
   }

@@ -27,6 +27,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  cuvil run \"Why is the sky blue?\"     one answer from the default model\n"
     "  cuvil run                            a chat\n"
+    "  cuvil serve                          the same over HTTP, for many at once\n"
     "  cuvil doctor                         what this machine offers, and what is missing\n"
     "  cuvil explain model.gguf             which kernels a model becomes, and why\n"
     "`cuvil COMMAND --help` shows the flags of a command and more examples.";
@@ -47,6 +48,7 @@ void Declare(CLI::App& app, Handler* chosen) {
   AddDoctor(app, chosen);
   AddServe(app, chosen);
   AddConfig(app, chosen);
+  AddModels(app, chosen);
 }
 
 // The parsed subcommand, down to the deepest: whose help to point at.

@@ -16,6 +16,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/prompt.h"
+#include "cli/remote_run.h"
 #include "engine/generate.h"
 
 namespace cuvil::cli {
@@ -32,6 +33,7 @@ constexpr char kFooter[] =
     "  cuvil run --raw \"The capital of France is\" --stop .\n"
     "  cuvil run --prompt-file question.txt --system \"Answer in one line.\"\n"
     "  git diff | cuvil run --prompt-file - --seed 7\n"
+    "  cuvil run --url http://127.0.0.1:8000 \"Hi\"           the daemon answers\n"
     "  cuvil run --json --logprobs 5 \"Hi\"                    tokens, timing and memory as JSON";
 
 struct Options {
@@ -44,6 +46,8 @@ struct Options {
   std::vector<std::string> logit_bias;
   engine::Request request;
   kvcache::TrimPolicy trim{.sinks = 4};
+  Remote remote;
+  bool has_url = false, has_model = false;
 };
 
 // "ID=V".
@@ -181,6 +185,19 @@ absl::StatusOr<int> Run(Options o) {
   const bool chat = !o.has_prompt && !o.has_file;
   ASSIGN_OR_RETURN(const std::string prompt, PromptText(o));
 
+  if (o.has_url) {
+    if (chat) return absl::InvalidArgumentError("--url answers one prompt; give it a prompt");
+    RETURN_IF_ERROR(AskRemote({.remote = o.remote,
+                               .model = o.has_model ? o.common.model : "",
+                               .prompt = prompt,
+                               .system = o.system,
+                               .has_system = o.has_system,
+                               .raw = o.raw,
+                               .json = o.json,
+                               .seeded = o.seed.has_value()},
+                              o.request));
+    return kDone;
+  }
   const double load_start = Now();
   ASSIGN_OR_RETURN(const std::shared_ptr<const engine::Model> model, LoadModel(o.common));
   const double load_s = Now() - load_start;
@@ -260,7 +277,12 @@ void AddRun(CLI::App& app, Handler* chosen) {
   sub->add_flag("--ignore-eos", o->request.ignore_eos, "Go on past the model's end token");
   sub->add_flag("--json", o->json, "One JSON object instead of text");
   AddCommonOptions(sub, &o->common);
-  sub->callback([o, prompt, file, system, chosen] {
+  AddRemoteOptions(sub, &o->remote);
+  sub->get_option("--url")->description(
+      "Ask a running daemon instead of loading the model; --model is then a name it serves");
+  sub->callback([o, sub, prompt, file, system, chosen] {
+    o->has_url = sub->count("--url") > 0;
+    o->has_model = sub->count("--model") > 0;
     o->has_prompt = prompt->count() > 0;
     o->has_file = file->count() > 0;
     o->has_system = system->count() > 0;

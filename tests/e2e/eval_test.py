@@ -43,7 +43,7 @@ class Eval(CuvilTest):
     def test_logits_are_the_reference_ones(self) -> None:
         r = self.scores(self.tokens, "--numerics", "exact", "--top", "5")
         tokens = self.golden["tokens"]
-        self.assertEqual(list(r), ["tokens", "scored", "nll", "ppl", "positions"])
+        self.assertEqual(list(r), ["tokens", "scored", "nll", "ppl", "kv_bytes_peak", "positions"])
         self.assertEqual((r["tokens"], r["scored"]), (len(tokens), len(tokens) - 1))
         nll = 0.0
         for i, position in enumerate(r["positions"]):
