@@ -9,7 +9,15 @@
 namespace cuvil::server::openai {
 namespace {
 
-// Zero stays zero; what is not finite cannot be an answer.
+std::string Base64(const std::vector<float>& vector) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire form is little-endian");
+  std::string bytes(vector.size() * sizeof(float), '\0');
+  if (!bytes.empty()) std::memcpy(bytes.data(), vector.data(), bytes.size());
+  return absl::Base64Escape(bytes);
+}
+
+}  // namespace
+
 bool Normalise(std::vector<float>* vector) {
   double squares = 0;
   for (const float x : *vector) squares += static_cast<double>(x) * x;
@@ -19,15 +27,6 @@ bool Normalise(std::vector<float>* vector) {
   for (float& x : *vector) x = static_cast<float>(x * scale);
   return true;
 }
-
-std::string Base64(const std::vector<float>& vector) {
-  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire form is little-endian");
-  std::string bytes(vector.size() * sizeof(float), '\0');
-  if (!bytes.empty()) std::memcpy(bytes.data(), vector.data(), bytes.size());
-  return absl::Base64Escape(bytes);
-}
-
-}  // namespace
 
 EmbeddingAnswer::EmbeddingAnswer(std::string model, int parts, bool base64)
     : Answer(parts),

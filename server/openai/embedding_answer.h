@@ -9,6 +9,9 @@
 
 namespace cuvil::server::openai {
 
+// Scales to length 1; zero stays zero. False when a value is not finite.
+bool Normalise(std::vector<float>* vector);
+
 class EmbeddingAnswer : public Answer {
  public:
   EmbeddingAnswer(std::string model, int parts, bool base64);

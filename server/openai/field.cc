@@ -16,11 +16,7 @@ std::string RangeOf(const Field& field) {
   return absl::StrCat(from, field.low, " to ", field.high);
 }
 
-absl::StatusOr<int64_t> ReadInteger(const Field& field, const Value& value) {
-  int64_t number = 0;
-  if (!IsInteger(value, &number)) {
-    return Invalid(field.name, absl::StrCat(field.name, " must be an integer ", RangeOf(field)));
-  }
+absl::StatusOr<int64_t> CheckInteger(const Field& field, int64_t number) {
   // Limits are whole numbers; those beyond 2^53 mean "any 64-bit integer".
   const bool any = field.high >= 9.0e15;
   if (!any &&
@@ -31,11 +27,13 @@ absl::StatusOr<int64_t> ReadInteger(const Field& field, const Value& value) {
   return number;
 }
 
-absl::StatusOr<double> ReadNumber(const Field& field, const Value& value) {
-  double number = 0;
-  if (!IsNumber(value, &number)) {
-    return Invalid(field.name, absl::StrCat(field.name, " must be a number ", RangeOf(field)));
-  }
+absl::StatusOr<int64_t> ReadInteger(const Field& field, const Value& value) {
+  int64_t number = 0;
+  if (IsInteger(value, &number)) return CheckInteger(field, number);
+  return Invalid(field.name, absl::StrCat(field.name, " must be an integer ", RangeOf(field)));
+}
+
+absl::StatusOr<double> CheckNumber(const Field& field, double number) {
   const bool fits = number >= field.low && number <= field.high;  // false for NaN
   if (!fits || (field.above_low && number == field.low)) {
     return Invalid(field.name,
@@ -44,16 +42,24 @@ absl::StatusOr<double> ReadNumber(const Field& field, const Value& value) {
   return number;
 }
 
-absl::StatusOr<std::string> ReadString(const Field& field, const Value& value) {
-  std::string_view text;
-  if (!IsString(value, &text)) {
-    return Invalid(field.name, absl::StrCat(field.name, " must be a string"));
-  }
+absl::StatusOr<double> ReadNumber(const Field& field, const Value& value) {
+  double number = 0;
+  if (IsNumber(value, &number)) return CheckNumber(field, number);
+  return Invalid(field.name, absl::StrCat(field.name, " must be a number ", RangeOf(field)));
+}
+
+absl::StatusOr<std::string> CheckString(const Field& field, std::string_view text) {
   if (text.size() > static_cast<size_t>(field.high)) {
     return Invalid(field.name, absl::StrCat(field.name, " has ", text.size(),
                                             " bytes; the limit is ", field.high));
   }
   return std::string(text);
+}
+
+absl::StatusOr<std::string> ReadString(const Field& field, const Value& value) {
+  std::string_view text;
+  if (IsString(value, &text)) return CheckString(field, text);
+  return Invalid(field.name, absl::StrCat(field.name, " must be a string"));
 }
 
 absl::Status CheckRefused(const Field& field, const Value& value) {
@@ -163,6 +169,35 @@ absl::StatusOr<RequestBody> FieldTable::Parse(std::string_view text) const {
     RETURN_IF_ERROR(std::visit(Setter{*field, value, &body}, field->target));
   }
   return body;
+}
+
+absl::Status FieldTable::SetInteger(std::string_view name, int64_t value, RequestBody* body) const {
+  const Field* field = Find(name);
+  CUVIL_CHECK(field != nullptr, name);
+  ASSIGN_OR_RETURN(const int64_t number, CheckInteger(*field, value));
+  if (const auto* plain = std::get_if<int64_t RequestBody::*>(&field->target)) {
+    body->** plain = number;
+  } else {
+    body->*std::get<std::optional<int64_t> RequestBody::*>(field->target) = number;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FieldTable::SetNumber(std::string_view name, double value, RequestBody* body) const {
+  const Field* field = Find(name);
+  CUVIL_CHECK(field != nullptr, name);
+  ASSIGN_OR_RETURN(body->*std::get<double RequestBody::*>(field->target),
+                   CheckNumber(*field, value));
+  return absl::OkStatus();
+}
+
+absl::Status FieldTable::SetString(std::string_view name, std::string_view value,
+                                   RequestBody* body) const {
+  const Field* field = Find(name);
+  CUVIL_CHECK(field != nullptr, name);
+  ASSIGN_OR_RETURN(body->*std::get<std::string RequestBody::*>(field->target),
+                   CheckString(*field, value));
+  return absl::OkStatus();
 }
 
 Json FieldTable::Schema() const {

@@ -48,6 +48,12 @@ class FieldTable {
   // is InvalidArgument naming the field.
   absl::StatusOr<RequestBody> Parse(std::string_view text) const;
 
+  // Sets one field from a value that came typed, by the same limits as Parse. The field exists and
+  // has that type.
+  absl::Status SetInteger(std::string_view name, int64_t value, RequestBody* body) const;
+  absl::Status SetNumber(std::string_view name, double value, RequestBody* body) const;
+  absl::Status SetString(std::string_view name, std::string_view value, RequestBody* body) const;
+
   // JSON Schema of the body, for the OpenAPI document.
   Json Schema() const;
   const std::string& title() const { return title_; }
@@ -71,5 +77,7 @@ const FieldTable& CompletionTable();
 const FieldTable& EmbeddingTable();
 const FieldTable& TokenizeTable();
 const FieldTable& DetokenizeTable();
+// Of requests that come typed (gRPC) and generate; without the fields JSON alone has.
+const FieldTable& TypedTable();
 
 }  // namespace cuvil::server::openai

@@ -20,12 +20,6 @@ constexpr int64_t kCompletionTokens = 16;
 // What the sampler can tell from 0: only the likeliest token is within it.
 constexpr double kTopPMin = 1e-9;
 
-absl::StatusOr<ModelPtr> FindModel(Backend* backend, const RequestBody& body) {
-  absl::StatusOr<ModelPtr> model = backend->Find(body.model);
-  if (!model.ok()) return About("model", model.status());
-  return model;
-}
-
 absl::Status CheckTools(const RequestBody& body) {
   const bool wants = body.asks_for_tool || (body.has_tools && !body.no_tool_choice);
   if (!wants) return absl::OkStatus();
@@ -130,11 +124,33 @@ TextAnswerOptions AnswerOptions(const RequestBody& body, const ServedModel& mode
   return options;
 }
 
+absl::StatusOr<GenerateRequest> EmbedRequest(const RequestBody& body, const Prompt& prompt,
+                                             const ServedModel& model, const CallContext& context) {
+  GenerateRequest request;
+  request.model = model.info().name;
+  request.task = Task::kEmbed;
+  request.tenant = context.tenant;
+  request.priority = static_cast<int>(body.priority);
+  request.deadline_ms = context.deadline_ms;
+  ASSIGN_OR_RETURN(request.prompt, PromptTokens(model, body, prompt, "input"));
+  // Nothing is generated: the prompt may fill the context.
+  if (static_cast<int64_t>(request.prompt.size()) > model.info().context) {
+    RETURN_IF_ERROR(CheckLength(model, request.prompt.size(), -1, "input"));
+  }
+  return request;
+}
+
 std::string PartId(const std::string& id, size_t part, size_t parts) {
   return parts == 1 ? id : absl::StrCat(id, "-", part);
 }
 
 }  // namespace
+
+absl::StatusOr<ModelPtr> FindModel(Backend* backend, const RequestBody& body) {
+  absl::StatusOr<ModelPtr> model = backend->Find(body.model);
+  if (!model.ok()) return About("model", model.status());
+  return model;
+}
 
 absl::StatusOr<Call> PrepareChat(std::string_view text, const CallContext& context) {
   ASSIGN_OR_RETURN(const RequestBody body, ChatTable().Parse(text));
@@ -234,17 +250,7 @@ absl::StatusOr<Call> PrepareEmbedding(std::string_view text, const CallContext& 
   call.id = absl::StrCat("embd-", context.id);
   call.model = model->info().name;
   for (const Prompt& prompt : body.prompts) {
-    GenerateRequest request;
-    request.model = call.model;
-    request.task = Task::kEmbed;
-    request.tenant = context.tenant;
-    request.priority = static_cast<int>(body.priority);
-    request.deadline_ms = context.deadline_ms;
-    ASSIGN_OR_RETURN(request.prompt, PromptTokens(*model, body, prompt, "input"));
-    // Nothing is generated: the prompt may fill the context.
-    if (static_cast<int64_t>(request.prompt.size()) > model->info().context) {
-      RETURN_IF_ERROR(CheckLength(*model, request.prompt.size(), -1, "input"));
-    }
+    ASSIGN_OR_RETURN(GenerateRequest request, EmbedRequest(body, prompt, *model, context));
     request.id = PartId(call.id, call.parts.size(), body.prompts.size());
     call.parts.push_back(std::move(request));
   }
@@ -253,20 +259,59 @@ absl::StatusOr<Call> PrepareEmbedding(std::string_view text, const CallContext& 
   return call;
 }
 
+absl::StatusOr<GenerateRequest> PrepareTyped(const RequestBody& body, const CallContext& context) {
+  if (body.has_messages == body.has_prompt) {
+    return Invalid("prompt", "give either prompt or messages");
+  }
+  RETURN_IF_ERROR(CheckFlags(body));
+  const int64_t max_tokens = body.max_tokens.value_or(-1);
+  if (max_tokens == 0) return Invalid("max_tokens", "max_tokens is 0; give at least 1");
+  RETURN_IF_ERROR(CheckMinTokens(body, max_tokens));
+  ASSIGN_OR_RETURN(const ModelPtr model, FindModel(context.backend, body));
+  ASSIGN_OR_RETURN(GenerateRequest request, CommonRequest(body, *model, context));
+  const char* prompt = body.has_messages ? "messages" : "prompt";
+  if (body.has_messages) {
+    ASSIGN_OR_RETURN(request.prompt, ChatTokens(*model, body));
+  } else {
+    ASSIGN_OR_RETURN(request.prompt, PromptTokens(*model, body, body.prompts.front(), prompt));
+  }
+  const bool prompt_fits = static_cast<int64_t>(request.prompt.size()) < model->info().context;
+  RETURN_IF_ERROR(CheckLength(*model, request.prompt.size(), max_tokens,
+                              prompt_fits && max_tokens > 0 ? "max_tokens" : prompt));
+  request.max_tokens = max_tokens;
+  request.sampling.logprobs = static_cast<int>(body.completion_logprobs.value_or(-1));
+  request.prompt_logprobs = static_cast<int>(body.prompt_logprobs.value_or(-1));
+  return request;
+}
+
+absl::StatusOr<GenerateRequest> PrepareTypedEmbedding(const RequestBody& body,
+                                                      const CallContext& context) {
+  if (!body.has_prompt) return Invalid("input", "input is missing");
+  ASSIGN_OR_RETURN(const ModelPtr model, FindModel(context.backend, body));
+  return EmbedRequest(body, body.prompts.front(), *model, context);
+}
+
+absl::StatusOr<std::vector<int32_t>> TokensOf(const RequestBody& body, const ServedModel& model) {
+  if (body.has_messages) return ChatTokens(model, body);
+  if (body.prompts.size() != 1 || body.prompts.front().is_tokens) {
+    return Invalid("prompt", "prompt must be one string");
+  }
+  if (body.prompts.front().text.empty()) return std::vector<int32_t>();
+  return PromptTokens(model, body, body.prompts.front(), "prompt");
+}
+
+absl::StatusOr<std::string> TextOf(const RequestBody& body, const ServedModel& model) {
+  RETURN_IF_ERROR(CheckTokens(model, body.tokens, "tokens"));
+  return model.tokenizer()->Decode(body.tokens, /*render_special=*/true);
+}
+
 absl::StatusOr<std::string> Tokenize(std::string_view text, Backend* backend) {
   ASSIGN_OR_RETURN(const RequestBody body, TokenizeTable().Parse(text));
   if (body.has_messages == body.has_prompt) {
     return Invalid("prompt", "give either prompt or messages");
   }
   ASSIGN_OR_RETURN(const ModelPtr model, FindModel(backend, body));
-  std::vector<int32_t> tokens;
-  if (body.has_messages) {
-    ASSIGN_OR_RETURN(tokens, ChatTokens(*model, body));
-  } else if (body.prompts.size() != 1 || body.prompts.front().is_tokens) {
-    return Invalid("prompt", "prompt must be one string");
-  } else if (!body.prompts.front().text.empty()) {
-    ASSIGN_OR_RETURN(tokens, PromptTokens(*model, body, body.prompts.front(), "prompt"));
-  }
+  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, TokensOf(body, *model));
   std::string out;
   JsonWriter json(&out);
   json.BeginObject().Key("count").Int(static_cast<int64_t>(tokens.size()));
@@ -287,11 +332,10 @@ absl::StatusOr<std::string> Detokenize(std::string_view text, Backend* backend) 
   ASSIGN_OR_RETURN(const RequestBody body, DetokenizeTable().Parse(text));
   if (!body.has_tokens) return Invalid("tokens", "tokens is missing");
   ASSIGN_OR_RETURN(const ModelPtr model, FindModel(backend, body));
-  RETURN_IF_ERROR(CheckTokens(*model, body.tokens, "tokens"));
+  ASSIGN_OR_RETURN(const std::string decoded, TextOf(body, *model));
   std::string out;
   JsonWriter json(&out);
-  json.BeginObject().Key("prompt");
-  json.String(model->tokenizer()->Decode(body.tokens, /*render_special=*/true)).EndObject();
+  json.BeginObject().Key("prompt").String(decoded).EndObject();
   return out;
 }
 

@@ -53,17 +53,26 @@ absl::StatusOr<std::string> ContentText(const std::string& where, const Value& c
   return joined;
 }
 
-absl::StatusOr<std::string> RoleOf(const std::string& where, const Value& message) {
-  std::string_view role;
-  if (message["role"].get(role) != simdjson::SUCCESS) {
-    return Wrong(absl::StrCat(where, ".role"), "must be a string");
-  }
+absl::StatusOr<std::string> CheckRole(const std::string& where, std::string_view role) {
   if (role == "developer") return std::string("system");
   if (role == "system" || role == "user" || role == "assistant") return std::string(role);
   const bool tool = role == "tool" || role == "function";
   return Wrong(absl::StrCat(where, ".role"),
                tool ? "is a tool's; tools are not supported yet"
                     : "must be \"system\", \"developer\", \"user\" or \"assistant\"");
+}
+
+absl::StatusOr<std::string> RoleOf(const std::string& where, const Value& message) {
+  std::string_view role;
+  if (message["role"].get(role) == simdjson::SUCCESS) return CheckRole(where, role);
+  return Wrong(absl::StrCat(where, ".role"), "must be a string");
+}
+
+constexpr char kNameIsWrong[] = "must be a string of at most 512 bytes";
+
+absl::Status CheckCount(const char* field, const RequestBody& body) {
+  if (body.messages.size() < kMessagesMax) return absl::OkStatus();
+  return Wrong(field, absl::StrCat("has more than ", kMessagesMax, " messages"));
 }
 
 // The member of that name; nothing when it is missing, null or, where that says as much, [].
@@ -95,11 +104,22 @@ absl::StatusOr<text::ChatTemplate::Message> OneMessage(const std::string& where,
   if (const std::optional<Value> given = Member(value, "name", false); given.has_value()) {
     std::string_view name;
     if (!IsString(*given, &name) || name.size() > kLabelBytesMax) {
-      return Wrong(absl::StrCat(where, ".name"), "must be a string of at most 512 bytes");
+      return Wrong(absl::StrCat(where, ".name"), kNameIsWrong);
     }
     message.extra["name"] = std::string(name);
   }
   return message;
+}
+
+absl::Status TakeKwargs(const char* field, const simdjson::dom::object& object, RequestBody* body) {
+  if (object.size() > kKwargsMax) return Wrong(field, "has more than 64 variables");
+  for (const auto& [key, item] : object) {
+    for (const std::string_view own : kOwnVariables) {
+      if (key == own) return Wrong(field, "names a variable that the server sets itself");
+    }
+  }
+  ASSIGN_OR_RETURN(body->template_kwargs, ParseJson(simdjson::minify(object)));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -109,28 +129,41 @@ absl::Status ReadMessages(const Field& field, const Value& value, RequestBody* b
   body->has_messages = true;
   for (const Value item : value.get_array().value_unsafe()) {
     const size_t index = body->messages.size();
-    if (index == kMessagesMax) {
-      return Wrong(field.name, absl::StrCat("has more than ", kMessagesMax, " messages"));
-    }
+    RETURN_IF_ERROR(CheckCount(field.name, *body));
     ASSIGN_OR_RETURN(text::ChatTemplate::Message message,
                      OneMessage(absl::StrCat(field.name, "[", index, "]"), item));
     body->messages.push_back(std::move(message));
   }
-  if (body->messages.empty()) return Wrong(field.name, "is empty; send at least one message");
+  return CheckMessages(field.name, *body);
+}
+
+absl::Status AddMessage(const char* field, std::string_view role, std::string_view content,
+                        std::string_view name, RequestBody* body) {
+  RETURN_IF_ERROR(CheckCount(field, *body));
+  const std::string where = absl::StrCat(field, "[", body->messages.size(), "]");
+  text::ChatTemplate::Message message;
+  ASSIGN_OR_RETURN(message.role, CheckRole(where, role));
+  message.content = std::string(content);
+  if (name.size() > kLabelBytesMax) return Wrong(absl::StrCat(where, ".name"), kNameIsWrong);
+  if (!name.empty()) message.extra["name"] = std::string(name);
+  body->messages.push_back(std::move(message));
   return absl::OkStatus();
+}
+
+absl::Status CheckMessages(const char* field, const RequestBody& body) {
+  if (!body.messages.empty()) return absl::OkStatus();
+  return Wrong(field, "is empty; send at least one message");
 }
 
 absl::Status ReadTemplateKwargs(const Field& field, const Value& value, RequestBody* body) {
   if (value.type() != element_type::OBJECT) return Wrong(field.name, "must be an object");
-  const simdjson::dom::object object = value.get_object().value_unsafe();
-  if (object.size() > kKwargsMax) return Wrong(field.name, "has more than 64 variables");
-  for (const auto& [key, item] : object) {
-    for (const std::string_view own : kOwnVariables) {
-      if (key == own) return Wrong(field.name, "names a variable that the server sets itself");
-    }
-  }
-  ASSIGN_OR_RETURN(body->template_kwargs, ParseJson(simdjson::minify(value)));
-  return absl::OkStatus();
+  return TakeKwargs(field.name, value.get_object().value_unsafe(), body);
+}
+
+absl::Status SetTemplateKwargs(const char* field, std::string_view json, RequestBody* body) {
+  const absl::StatusOr<Document> document = Document::Parse(json);
+  if (!document.ok()) return Wrong(field, "must be an object");
+  return TakeKwargs(field, document->root(), body);
 }
 
 absl::Status ReadTools(const Field& field, const Value& value, RequestBody* body) {

@@ -20,6 +20,17 @@ absl::Status Wrong(const Field& field, std::string_view must) {
   return Invalid(field.name, absl::StrCat(field.name, " ", Sv(must)));
 }
 
+absl::Status Wrong(const char* field, std::string_view must) {
+  return Invalid(field, absl::StrCat(field, " ", Sv(must)));
+}
+
+absl::Status CheckStopTokenCount(const char* field, size_t count) {
+  if (count <= kStopTokensMax) return absl::OkStatus();
+  return Wrong(field, absl::StrCat("has more than ", kStopTokensMax, " ids"));
+}
+
+std::string TooManyBiases() { return absl::StrCat("has more than ", kBiasesMax, " entries"); }
+
 // Ids fit 32 bits; the vocabulary's size is checked where the model is known.
 bool IsToken(const Value& value, int32_t* id) {
   int64_t number = -1;
@@ -90,19 +101,23 @@ absl::Status ReadTokens(const Field& field, const Value& value, RequestBody* bod
   return ReadTokenList(field, value.get_array().value_unsafe(), &body->tokens);
 }
 
+absl::Status AddStop(const char* field, std::string_view text, RequestBody* body) {
+  if (text.empty()) return Wrong(field, "holds an empty string, which would end every text");
+  if (text.size() > kLabelBytesMax) {
+    return Wrong(field, absl::StrCat("holds a string over ", kLabelBytesMax, " bytes"));
+  }
+  if (body->stop.size() == kStopsMax) {
+    return Wrong(field, absl::StrCat("has more than ", kStopsMax, " strings"));
+  }
+  body->stop.emplace_back(text);
+  return absl::OkStatus();
+}
+
 absl::Status ReadStop(const Field& field, const Value& value, RequestBody* body) {
   const auto add = [&field, body](const Value& item) -> absl::Status {
     std::string_view text;
     if (!IsString(item, &text)) return Wrong(field, "must be a string or a list of strings");
-    if (text.empty()) return Wrong(field, "holds an empty string, which would end every text");
-    if (text.size() > kLabelBytesMax) {
-      return Wrong(field, absl::StrCat("holds a string over ", kLabelBytesMax, " bytes"));
-    }
-    if (body->stop.size() == kStopsMax) {
-      return Wrong(field, absl::StrCat("has more than ", kStopsMax, " strings"));
-    }
-    body->stop.emplace_back(text);
-    return absl::OkStatus();
+    return AddStop(field.name, text, body);
   };
   if (value.type() != element_type::ARRAY) return add(value);
   for (const Value item : value.get_array().value_unsafe()) RETURN_IF_ERROR(add(item));
@@ -112,10 +127,26 @@ absl::Status ReadStop(const Field& field, const Value& value, RequestBody* body)
 absl::Status ReadStopTokens(const Field& field, const Value& value, RequestBody* body) {
   if (value.type() != element_type::ARRAY) return Wrong(field, "must be a list of token ids");
   const simdjson::dom::array array = value.get_array().value_unsafe();
-  if (array.size() > kStopTokensMax) {
-    return Wrong(field, absl::StrCat("has more than ", kStopTokensMax, " ids"));
-  }
+  RETURN_IF_ERROR(CheckStopTokenCount(field.name, array.size()));
   return ReadTokenList(field, array, &body->stop_token_ids);
+}
+
+absl::Status SetStopTokens(const char* field, std::vector<int32_t> ids, RequestBody* body) {
+  RETURN_IF_ERROR(CheckStopTokenCount(field, ids.size()));
+  body->stop_token_ids = std::move(ids);
+  return absl::OkStatus();
+}
+
+absl::Status AddBias(const char* field, int64_t id, double bias, RequestBody* body) {
+  if (body->logit_bias.size() == kBiasesMax) return Wrong(field, TooManyBiases());
+  if (id < 0 || id > std::numeric_limits<int32_t>::max()) {
+    return Wrong(field, "has a key that is no token id");
+  }
+  if (!(bias >= -kBiasMax && bias <= kBiasMax)) {
+    return Wrong(field, "has a value that is no number from -100 to 100");
+  }
+  if (body->logit_bias.emplace(static_cast<int32_t>(id), bias).second) return absl::OkStatus();
+  return Wrong(field, "names a token id twice");
 }
 
 absl::Status ReadLogitBias(const Field& field, const Value& value, RequestBody* body) {
@@ -123,20 +154,14 @@ absl::Status ReadLogitBias(const Field& field, const Value& value, RequestBody* 
     return Wrong(field, "must be an object from token ids to numbers");
   }
   const simdjson::dom::object object = value.get_object().value_unsafe();
-  if (object.size() > kBiasesMax) {
-    return Wrong(field, absl::StrCat("has more than ", kBiasesMax, " entries"));
-  }
+  if (object.size() > kBiasesMax) return Wrong(field, TooManyBiases());
   for (const auto& [key, item] : object) {
     int32_t id = -1;
     const auto end = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (end.ec != std::errc() || end.ptr != key.data() + key.size() || id < 0) {
-      return Wrong(field, "has a key that is no token id");
-    }
-    double bias = 0;
-    if (!IsNumber(item, &bias) || !(bias >= -kBiasMax && bias <= kBiasMax)) {
-      return Wrong(field, "has a value that is no number from -100 to 100");
-    }
-    if (!body->logit_bias.emplace(id, bias).second) return Wrong(field, "names a token id twice");
+    if (end.ec != std::errc() || end.ptr != key.data() + key.size()) id = -1;
+    double bias = std::numeric_limits<double>::quiet_NaN();
+    IsNumber(item, &bias);
+    RETURN_IF_ERROR(AddBias(field.name, id, bias, body));
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,11 @@
 
 namespace cuvil::server::openai {
 
+// The same for values that come typed, by the same limits.
+absl::Status AddStop(const char* field, std::string_view text, RequestBody* body);
+absl::Status SetStopTokens(const char* field, std::vector<int32_t> ids, RequestBody* body);
+absl::Status AddBias(const char* field, int64_t id, double bias, RequestBody* body);
+
 absl::Status ReadPrompts(const Field& field, const Value& value, RequestBody* body);
 absl::Status ReadTokens(const Field& field, const Value& value, RequestBody* body);
 absl::Status ReadStop(const Field& field, const Value& value, RequestBody* body);

@@ -53,6 +53,7 @@ struct RequestBody {
   bool logprobs = false;                // chat
   std::optional<int64_t> top_logprobs;  // chat
   std::optional<int64_t> completion_logprobs;
+  std::optional<int64_t> prompt_logprobs;  // typed door only
   bool echo = false, timings = false;
   bool base64 = false;
   std::optional<int64_t> dimensions;

@@ -134,6 +134,12 @@ constexpr Field kCompletion[] = {
     {"suffix", Refused{}, "Not supported."},
 };
 
+constexpr Field kTyped[] = {
+    {"best_of", &B::best_of, "Candidates of which the n best are named at the end.", 0, 20},
+    {"logprobs", &B::completion_logprobs, "Alternatives reported for each token.", 0, 20},
+    {"prompt_logprobs", &B::prompt_logprobs, "Alternatives reported for each prompt token.", 0, 20},
+};
+
 constexpr Field kEmbedding[] = {
     {"input", Reader{ReadPrompts}, "Text or tokens, or a list of those, at most 2048.", 0, 0,
      kPromptSchema},
@@ -186,6 +192,11 @@ const FieldTable& TokenizeTable() {
 
 const FieldTable& DetokenizeTable() {
   static const auto* table = new FieldTable("DetokenizeRequest", {"tokens"}, {kModel, kDetokenize});
+  return *table;
+}
+
+const FieldTable& TypedTable() {
+  static const auto* table = new FieldTable("GenerateRequest", {}, {kModel, kSampling, kTyped});
   return *table;
 }
 
