@@ -24,8 +24,12 @@ absl::Status Stopped() {
 
 // Whether the rows of a work want more than its last logits.
 bool Embeds(const GenerateRequest& r) { return r.task == Task::kEmbed; }
-bool Scores(const GenerateRequest& r, const scheduler::Work& work) {
-  return r.task == Task::kGenerate && r.prompt_logprobs >= 0 && work.outputs_from < work.end() - 1;
+// The last prompt row speaks of the answer, not of the prompt. Outputs from 0 on are wanted once: the
+// first token, which no row speaks of, is listed then.
+bool Scores(const GenerateRequest& r, int choice, const scheduler::Work& work) {
+  if (r.task != Task::kGenerate || r.prompt_logprobs < 0 || choice != 0) return false;
+  const int64_t spoken_of = static_cast<int64_t>(r.prompt.size()) - 1;
+  return work.outputs_from == 0 || work.outputs_from < std::min(work.end(), spoken_of);
 }
 
 }  // namespace
@@ -75,9 +79,10 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
 ModelHost::~ModelHost() {
   if (!thread_.joinable()) return;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     stop_ = true;
   }
+  wake_.notify_one();
   thread_.join();
 }
 
@@ -122,7 +127,7 @@ absl::Status ModelHost::Submit(uint64_t handle, GenerateRequest request,
   RETURN_IF_ERROR(Validate(request));
   const int64_t sequences = std::max(request.choices, request.best_of);
   const int64_t tokens = sequences * static_cast<int64_t>(request.prompt.size());
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   if (draining_ || stop_) {
     return absl::UnavailableError("the server takes no new requests: it is stopping; try another");
   }
@@ -137,21 +142,23 @@ absl::Status ModelHost::Submit(uint64_t handle, GenerateRequest request,
   inbox_tokens_ += tokens;
   inbox_.push_back({handle, std::move(request), std::move(sink), NowUs()});
   live_.fetch_add(1);
+  wake_.notify_one();
   return absl::OkStatus();
 }
 
 void ModelHost::Abort(uint64_t handle) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   aborts_.push_back(handle);
+  wake_.notify_one();
 }
 
 void ModelHost::BeginDrain() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   draining_ = true;
 }
 
 Load ModelHost::load() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   Load load = load_;
   load.waiting += inbox_sequences_;
   return load;
@@ -166,7 +173,7 @@ void ModelHost::Loop() {
   }
   std::deque<Submission> rest;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     rest.swap(inbox_);
   }
   for (Submission& s : rest) {
@@ -182,18 +189,16 @@ bool ModelHost::TakeInbox() {
   std::deque<Submission> submissions;
   std::vector<uint64_t> aborts;
   {
-    absl::MutexLock lock(&mutex_);
-    auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return stop_ || !inbox_.empty() || !aborts_.empty();
-    };
+    std::unique_lock lock(mutex_);
     if (idle_plan_) {
       busy_.store(false);
+      const auto due = [this] { return stop_ || !inbox_.empty() || !aborts_.empty(); };
       const std::optional<int64_t> wakeup = scheduler_->NextWakeup();
       if (wakeup) {
-        mutex_.AwaitWithTimeout(absl::Condition(&due),
-                                absl::Microseconds(std::max<int64_t>(0, *wakeup - NowUs())));
+        wake_.wait_for(lock, std::chrono::microseconds(std::max<int64_t>(0, *wakeup - NowUs())),
+                       due);
       } else {
-        mutex_.Await(absl::Condition(&due));
+        wake_.wait(lock, due);
       }
     }
     if (stop_) return false;
@@ -313,8 +318,9 @@ absl::Status ModelHost::RunRows(const scheduler::StepPlan& plan, scheduler::Step
   std::vector<scheduler::WorkResult*> results;
   for (size_t i = 0; i < plan.works.size(); ++i) {
     const scheduler::Work& work = plan.works[i];
-    const GenerateRequest& request = places_.at(work.id.value).answer->request();
-    if (Embeds(request) || Scores(request, work)) {
+    const Place& place = places_.at(work.id.value);
+    const GenerateRequest& request = place.answer->request();
+    if (Embeds(request) || Scores(request, place.choice, work)) {
       RETURN_IF_ERROR(RunAllRows(work, result.works[i]));
       continue;
     }
@@ -344,7 +350,7 @@ absl::Status ModelHost::RunAllRows(const scheduler::Work& work, scheduler::WorkR
   const std::vector<int32_t>& prompt = answer.request().prompt;
   const int alternatives = answer.request().prompt_logprobs;
   rows.want = engine::Want::kAll;
-  if (work.begin == 0) answer.AddPromptLogprobs({.id = prompt[0]});
+  if (work.outputs_from == 0) answer.AddPromptLogprobs({.id = prompt[0]});
   for (int64_t at = work.begin; at < work.end(); at += kLogitRowsMax) {
     const int64_t n = std::min(kLogitRowsMax, work.end() - at);
     rows.begin = at;
@@ -420,7 +426,7 @@ void ModelHost::Retire(Answer* answer) {
 
 void ModelHost::Publish() {
   const scheduler::Stats s = scheduler_->stats();
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   load_ = {.running = s.running,
            .waiting = s.waiting,
            .pages_total = s.pages_total,

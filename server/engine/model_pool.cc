@@ -85,15 +85,16 @@ absl::StatusOr<std::unique_ptr<ModelPool>> ModelPool::Create(PoolOptions options
 
 ModelPool::~ModelPool() {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     stop_ = true;
   }
+  wake_.notify_all();
   if (loader_.joinable()) loader_.join();
   Stop();
 }
 
 void ModelPool::Start() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   for (const auto& e : entries_) {
     if (e->spec.preload)
       QueueLocked(e.get(), Job::Kind::kLoad);
@@ -104,14 +105,14 @@ void ModelPool::Start() {
 
 void ModelPool::BeginDrain() {
   draining_.store(true);
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   for (const auto& e : entries_) {
     if (e->host != nullptr) e->host->BeginDrain();
   }
 }
 
 bool ModelPool::idle() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   return std::all_of(entries_.begin(), entries_.end(),
                      [](const auto& e) { return e->host == nullptr || e->host->idle(); });
 }
@@ -120,14 +121,14 @@ void ModelPool::Stop() {
   draining_.store(true);
   std::vector<std::shared_ptr<ModelHost>> hosts;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     for (const auto& e : entries_) hosts.push_back(std::move(e->host));
   }
   hosts.clear();  // joins the step threads
 }
 
 std::vector<ModelInfo> ModelPool::Models() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   std::vector<ModelInfo> infos;
   for (const auto& e : entries_) infos.push_back(e->info);
   return infos;
@@ -145,7 +146,7 @@ absl::StatusOr<ModelPool::Entry*> ModelPool::FindEntry(std::string_view name) co
 }
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> ModelPool::Find(std::string_view name) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Entry* const e, FindEntry(name));
   switch (e->info.state) {
     case ModelState::kReady:
@@ -178,7 +179,7 @@ absl::StatusOr<uint64_t> ModelPool::Submit(GenerateRequest request,
   uint64_t handle = 0;
   {
     RETURN_IF_ERROR(Find(request.model).status());
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     ASSIGN_OR_RETURN(Entry* const e, FindEntry(request.model));
     host = e->host;
     handle = e->index << kHandleBits | next_handle_.fetch_add(1);
@@ -192,7 +193,7 @@ absl::StatusOr<uint64_t> ModelPool::Submit(GenerateRequest request,
 void ModelPool::Abort(uint64_t handle) {
   std::shared_ptr<ModelHost> host;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     const uint64_t index = handle >> kHandleBits;
     if (index >= entries_.size()) return;
     host = entries_[index]->host;
@@ -201,13 +202,13 @@ void ModelPool::Abort(uint64_t handle) {
 }
 
 absl::StatusOr<Load> ModelPool::GetLoad(std::string_view model) const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Entry* const e, FindEntry(model));
   return e->host == nullptr ? Load{} : e->host->load();
 }
 
 absl::Status ModelPool::Queue(std::string_view name, Job::Kind kind) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Entry* const e, FindEntry(name));
   const ModelState s = e->info.state;
   const bool up = s == ModelState::kReady;
@@ -236,6 +237,7 @@ void ModelPool::QueueLocked(Entry* entry, Job::Kind kind) {
   if (kind == Job::Kind::kLoad || kind == Job::Kind::kWake)
     entry->info.state = ModelState::kLoading;
   jobs_.push_back({kind, entry});
+  wake_.notify_all();
 }
 
 absl::Status ModelPool::LoadModel(std::string_view name) { return Queue(name, Job::Kind::kLoad); }
@@ -246,13 +248,13 @@ absl::Status ModelPool::Sleep(std::string_view name) { return Queue(name, Job::K
 absl::Status ModelPool::Wake(std::string_view name) { return Queue(name, Job::Kind::kWake); }
 
 bool ModelPool::started() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   return std::all_of(entries_.begin(), entries_.end(), [](const auto& e) { return e->settled; });
 }
 
 bool ModelPool::ready() const {
   if (draining_.load()) return false;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),
                      [](const auto& e) { return e->info.state == ModelState::kReady; });
 }
@@ -260,7 +262,7 @@ bool ModelPool::ready() const {
 bool ModelPool::alive() const { return alive_.load(); }
 
 std::map<std::string, MemoryPlan> ModelPool::memory() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   std::map<std::string, MemoryPlan> plans;
   for (const auto& e : entries_) {
     if (e->host != nullptr) plans[e->spec.name] = e->memory;
@@ -269,14 +271,14 @@ std::map<std::string, MemoryPlan> ModelPool::memory() const {
 }
 
 int64_t ModelPool::steps() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   int64_t steps = 0;
   for (const auto& e : entries_) steps += e->host == nullptr ? 0 : e->host->steps();
   return steps;
 }
 
 bool ModelPool::busy() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),
                      [](const auto& e) { return e->host != nullptr && !e->host->idle(); });
 }
@@ -287,15 +289,14 @@ void ModelPool::LoaderLoop() {
   for (;;) {
     Job job;
     {
-      absl::MutexLock lock(&mutex_);
-      auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stop_ || !jobs_.empty(); };
-      mutex_.Await(absl::Condition(&due));
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
       if (stop_) return;
       job = jobs_.front();
       jobs_.pop_front();
     }
     Run(job);
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     job.entry->queued = false;
   }
 }
@@ -315,7 +316,7 @@ void ModelPool::Run(const Job& job) {
 
 void ModelPool::SetState(Entry* entry, ModelState state, const std::string& error) {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     entry->info.state = state;
     entry->info.error = error;
     entry->info.load_fraction = state == ModelState::kReady ? 1 : 0;
@@ -358,7 +359,7 @@ absl::Status ModelPool::MakeRoom(Entry* entry, int64_t bytes) {
     int64_t used = 0;
     Entry* victim = nullptr;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       for (const auto& e : entries_) {
         if (e.get() == entry || e->host == nullptr) continue;
         used += e->memory.total();
@@ -409,7 +410,7 @@ void ModelPool::WakeNow(Entry* entry) {
   std::shared_ptr<const engine::SleepingModel> sleeping;
   int64_t bytes = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     sleeping = entry->sleeping;
     bytes = entry->memory.total();
   }
@@ -446,7 +447,7 @@ absl::Status ModelPool::StartHost(Entry* entry, std::shared_ptr<const engine::Mo
                  .memory_bytes = host->memory().total(),
                  .digest = DigestOf(entry->spec.path)};
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     entry->memory = host->memory();
     entry->host = std::move(host);
     if (draining_.load()) entry->host->BeginDrain();
@@ -470,7 +471,7 @@ absl::Status ModelPool::StartHost(Entry* entry, std::shared_ptr<const engine::Mo
 void ModelPool::DropNow(Entry* entry, bool sleep) {
   std::shared_ptr<ModelHost> host;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     host = entry->host;  // stays reachable for aborts until it is idle
     entry->info.state = ModelState::kUnloading;
   }
@@ -478,13 +479,12 @@ void ModelPool::DropNow(Entry* entry, bool sleep) {
     host->BeginDrain();
     // What was accepted is answered; a new request meanwhile is told to come back.
     while (!host->idle()) {
-      absl::MutexLock lock(&mutex_);
-      auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stop_; };
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping), absl::Milliseconds(10))) break;
+      std::unique_lock lock(mutex_);
+      if (wake_.wait_for(lock, std::chrono::milliseconds(10), [this] { return stop_; })) break;
     }
   }
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     if (sleep && host != nullptr) entry->sleeping = host->shared_model()->Sleep();
     if (!sleep) {
       entry->sleeping = nullptr;

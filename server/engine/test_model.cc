@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -30,7 +31,7 @@ std::string WriteTestModel(const std::string& name) {
 }
 
 void Collector::OnEvents(Events events) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   auto grow = [&](int choice) {
     const size_t size = static_cast<size_t>(choice) + 1;
     if (result_.tokens.size() >= size) return;
@@ -54,30 +55,27 @@ void Collector::OnEvents(Events events) {
     ++result_.ends;
     result_.last = std::move(events);
   }
+  changed_.notify_all();
 }
 
 void Collector::Wait() const {
-  absl::MutexLock lock(&mutex_);
-  auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return result_.ends > 0; };
-  mutex_.Await(absl::Condition(&over));
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return result_.ends > 0; });
 }
 
 bool Collector::WaitFor(double seconds) const {
-  absl::MutexLock lock(&mutex_);
-  auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return result_.ends > 0; };
-  return mutex_.AwaitWithTimeout(absl::Condition(&over), absl::Seconds(seconds));
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [this] { return result_.ends > 0; });
 }
 
 void Collector::WaitForTokens(size_t tokens) const {
-  absl::MutexLock lock(&mutex_);
-  auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return tokens_ >= tokens || result_.ends > 0;
-  };
-  mutex_.Await(absl::Condition(&there));
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return tokens_ >= tokens || result_.ends > 0; });
 }
 
 Collector::Result Collector::result() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   return result_;
 }
 

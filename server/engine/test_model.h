@@ -1,11 +1,12 @@
 // A tiny model file for tests of the serving engine, and a sink that waits for an answer's end.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "engine/model.h"
 #include "server/api/request.h"
 
@@ -38,9 +39,10 @@ class Collector : public AnswerSink {
   Result result() const;  // REQUIRES: Wait has returned
 
  private:
-  mutable absl::Mutex mutex_;
-  Result result_ ABSL_GUARDED_BY(mutex_);
-  size_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  Result result_;
+  size_t tokens_ = 0;
 };
 
 std::vector<int32_t> TestTokens(int count, int seed);

@@ -201,7 +201,7 @@ Logger::~Logger() { Flush(); }
 
 bool Logger::Admit(Event event, int64_t now_us, int64_t* suppressed) {
   const EventRow& row = kEvents[static_cast<int>(event)];
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   Bucket& bucket = buckets_[static_cast<int>(event)];
   if (bucket.tokens < 0) bucket.tokens = row.burst;
   // A clock that was set back adds nothing.

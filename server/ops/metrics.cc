@@ -92,7 +92,7 @@ prometheus::Counter* Metrics::Ended(const RequestEnd& end) {
   const size_t e = endpoints_.Index(end.endpoint), p = protocols_.Index(end.protocol);
   const size_t c = codes_.Index(end.code), r = reasons_.Index(end.finish_reason);
   const size_t key = ((e * protocols_.size() + p) * codes_.size() + c) * reasons_.size() + r;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   prometheus::Counter*& counter = ended_[key];
   if (counter == nullptr) {
     counter = MakeCounter(&registry_, "cuvild_requests_total", "Requests that ended",
@@ -127,14 +127,14 @@ ModelMetrics& Metrics::Model(std::string_view name) {
 }
 
 void Metrics::SetRefresh(std::function<void(Metrics&)> refresh) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   refresh_ = std::move(refresh);
 }
 
 std::vector<prometheus::MetricFamily> Metrics::Collect() {
   std::function<void(Metrics&)> refresh;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     refresh = refresh_;
   }
   if (refresh) refresh(*this);

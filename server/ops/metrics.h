@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
 #include "prometheus/registry.h"
 #include "server/api/backend.h"
 #include "server/api/observer.h"
@@ -58,7 +57,7 @@ class ModelMetrics {
 
  private:
   void CountTotals(const server::EngineTotals& totals);
-  void SetCacheConfig(int page_tokens, int64_t pages) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetCacheConfig(int page_tokens, int64_t pages);
 
   prometheus::Registry* const registry_;
   const std::string model_;
@@ -80,10 +79,10 @@ class ModelMetrics {
       *step_tokens_, *compile_;
   prometheus::Histogram *step_prefill_, *step_decode_, *step_mixed_;
 
-  absl::Mutex mutex_;
-  prometheus::Gauge* cache_config_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int page_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t pages_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::mutex mutex_;  // not absl::Mutex: the thread sanitizer does not see into Debian's
+  prometheus::Gauge* cache_config_ = nullptr;
+  int page_tokens_ = 0;
+  int64_t pages_ = 0;
 };
 
 class Metrics {
@@ -107,7 +106,7 @@ class Metrics {
   ModelMetrics& Model(std::string_view name);
 
   // Called before each Text(), to set what is only looked up: loads, memory.
-  void SetRefresh(std::function<void(Metrics&)> refresh) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetRefresh(std::function<void(Metrics&)> refresh);
 
   // The exposition, with process_* as of now. Milliseconds.
   std::string Text();
@@ -119,7 +118,7 @@ class Metrics {
     prometheus::Gauge* in_flight = nullptr;
   };
   Door& DoorOf(std::string_view endpoint, std::string_view protocol);
-  prometheus::Counter* Ended(const RequestEnd& end) ABSL_LOCKS_EXCLUDED(mutex_);
+  prometheus::Counter* Ended(const RequestEnd& end);
 
   const bool vllm_;
   prometheus::Registry registry_;
@@ -132,9 +131,9 @@ class Metrics {
   std::once_flag other_made_;  // no series before there is something else to count
   std::unique_ptr<ModelMetrics> other_;
 
-  absl::Mutex mutex_;
-  absl::flat_hash_map<size_t, prometheus::Counter*> ended_ ABSL_GUARDED_BY(mutex_);
-  std::function<void(Metrics&)> refresh_ ABSL_GUARDED_BY(mutex_);
+  std::mutex mutex_;  // not absl::Mutex: the thread sanitizer does not see into Debian's
+  absl::flat_hash_map<size_t, prometheus::Counter*> ended_;
+  std::function<void(Metrics&)> refresh_;
 };
 
 // Families renamed to what vLLM calls them, for --metrics-compat=vllm.

@@ -192,7 +192,7 @@ void ModelMetrics::SetLoad(const server::Load& load) {
 
 // An info metric: its labels are the values, so a change is another child.
 void ModelMetrics::SetCacheConfig(int page_tokens, int64_t pages) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   if (page_tokens == page_tokens_ && pages == pages_) return;
   page_tokens_ = page_tokens;
   pages_ = pages;
