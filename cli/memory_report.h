@@ -16,11 +16,16 @@ struct MemoryReport {
     std::string name;
     server::MemoryPlan plan;
     int64_t kv_tokens = 0;
+    int64_t tokenizer = 0;  // its tables, and what reading them leaves in the heap
+    int64_t total() const { return plan.total() + tokenizer; }
   };
   std::vector<Row> models;
-  int64_t process = 0;  // this program before any model: libraries, heap, stacks
-  int64_t limit = 0;    // of weights, pages, workspace and code; 0: none
+  int64_t process = 0;   // without any model: libraries, heap, stacks, doors
+  int64_t compiler = 0;  // more that a start takes which compiles; part of the total only when
+                         // kernels cannot be kept, so that every start is one
+  int64_t limit = 0;     // of weights, pages, workspace and code; 0: none
   std::string sizing;
+  bool kernels_are_kept = true;  // there is a cache folder, and it can be written
   int64_t total() const;
   bool fits = true;  // models that load at start fit the limit together
 };

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "compiler/driver/cache.h"
@@ -34,16 +35,16 @@ runtime::TensorSource SourceOf(const gguf::File& file) {
 }
 
 // Gives pages of the file back once their tensors are packed, many at a time: each time, all
-// threads lose their translations. Less than kReleaseBytes stays mapped in the end. Any thread.
+// threads lose their translations. The last of `tensors` gives back the rest. Any thread.
 class UsedPages {
  public:
-  explicit UsedPages(const MappedFile* file) : file_(file) {}
+  UsedPages(const MappedFile* file, size_t tensors) : file_(file), left_(tensors) {}
 
   void Add(size_t begin, size_t bytes) {
     const std::lock_guard lock(mutex_);
     ranges_[begin] = begin + bytes;
     bytes_ += bytes;
-    if (bytes_ >= kReleaseBytes) Release();
+    if (--left_ == 0 || bytes_ >= kReleaseBytes) Release();
   }
 
  private:
@@ -68,7 +69,19 @@ class UsedPages {
   std::mutex mutex_;
   std::map<size_t, size_t> ranges_;  // begin to end; guarded by mutex_
   size_t bytes_ = 0;                 // guarded by mutex_
+  size_t left_;                      // guarded by mutex_
 };
+
+// Distinct tensors of the file that the weights are packed from.
+size_t TensorCount(const runtime::Program& program) {
+  std::set<std::string_view> names;
+  for (const runtime::WeightDecl& weight : program.weights) {
+    for (const runtime::RowRun& run : weight.runs) {
+      if (!run.tensor.empty()) names.insert(run.tensor);
+    }
+  }
+  return names.size();
+}
 
 absl::StatusOr<std::shared_ptr<const text::Tokenizer>> ReadTokenizer(const gguf::File& file) {
   ASSIGN_OR_RETURN(text::VocabSpec vocab, gguf::ReadVocab(file));
@@ -161,7 +174,8 @@ absl::Status Model::StartWeights(const runtime::Program& program) {
   runtime::WeightOptions options{.threads = threads_};
   if (file_->mapped() != nullptr) {
     options.release = [file = file_.get(),
-                       used = std::make_shared<UsedPages>(file_->mapped())](std::string_view name) {
+                       used = std::make_shared<UsedPages>(file_->mapped(), TensorCount(program))](
+                          std::string_view name) {
       const gguf::Tensor* t = file->FindTensor(name);
       if (t != nullptr) used->Add(t->offset, t->data.size());
     };

@@ -177,7 +177,7 @@ class Lifecycle(CuvilTest):
     def test_plan_and_config(self) -> None:
         plan = self.ok("serve", "--plan", "--json", "--model", str(LLAMA)).json()
         model = plan["models"][0]
-        parts = ("weights", "kv", "workspace", "code")
+        parts = ("weights", "kv", "workspace", "code", "tokenizer")
         self.assertEqual(model["total"], sum(model[part] for part in parts))
         self.assertTrue(plan["fits"])
         self.refused(
