@@ -18,14 +18,18 @@ int64_t NowUs() {
       .count();
 }
 
+// Rows a prompt gets in a step though streams wait. With half a page a step of few streams takes
+// about twice its time, on any model: linear kernels read their weights once for all rows.
+constexpr int64_t kPrefillRowsMin = 16;
+
 absl::Status Stopped() {
   return absl::UnavailableError("the model is being stopped; send the request again");
 }
 
 // Whether the rows of a work want more than its last logits.
 bool Embeds(const GenerateRequest& r) { return r.task == Task::kEmbed; }
-// The last prompt row speaks of the answer, not of the prompt. Outputs from 0 on are wanted once: the
-// first token, which no row speaks of, is listed then.
+// The last prompt row speaks of the answer, not of the prompt. Outputs from 0 on are wanted once:
+// then the first token is listed, which no row speaks of.
 bool Scores(const GenerateRequest& r, int choice, const scheduler::Work& work) {
   if (r.task != Task::kGenerate || r.prompt_logprobs < 0 || choice != 0) return false;
   const int64_t spoken_of = static_cast<int64_t>(r.prompt.size()) - 1;
@@ -65,7 +69,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
                                     .prefix_cache = options.prefix_cache,
                                     .queue_requests_max = options.queue_requests_max,
                                     .queue_tokens_max = options.queue_tokens_max,
-                                    .itl_target_us = options.itl_target_us};
+                                    .itl_target_us = options.itl_target_us,
+                                    .prefill_rows_min = kPrefillRowsMin};
   RETURN_IF_ERROR(scheduler::Validate(schedule));
   host->scheduler_ = std::make_unique<scheduler::Scheduler>(schedule);
   for (int32_t id = 0; id < m.tokenizer()->vocab_size(); ++id) {
@@ -108,9 +113,10 @@ absl::Status ModelHost::Validate(const GenerateRequest& r) const {
   }
   if (r.choices < 1 || r.choices > options_.sequences_max || r.best_of < 0 ||
       r.best_of > options_.sequences_max) {
-    return absl::InvalidArgumentError(absl::StrCat("n is ", r.choices, " and best_of ", r.best_of,
-                                                   "; at most ", options_.sequences_max,
-                                                   " sequences run at once here"));
+    const bool by_choices = r.best_of <= r.choices;
+    return absl::InvalidArgumentError(absl::StrCat(
+        by_choices ? "n" : "best_of", " is ", by_choices ? r.choices : r.best_of, "; at most ",
+        options_.sequences_max, " sequences run at once here"));
   }
   if (r.trim && r.trim->max_kv_len > 0) {
     RETURN_IF_ERROR(engine::CheckTrim({r.trim->max_kv_len, r.trim->sinks}, *model_));
@@ -204,7 +210,9 @@ bool ModelHost::TakeInbox() {
     if (stop_) return false;
     submissions.swap(inbox_);
     aborts.swap(aborts_);
-    inbox_sequences_ = inbox_tokens_ = 0;
+    // They count as waiting until Publish counts them among the scheduler's.
+    taken_sequences_ = inbox_sequences_;
+    taken_tokens_ = inbox_tokens_;
     busy_.store(true);
   }
   for (Submission& s : submissions) Begin(std::move(s));
@@ -253,6 +261,7 @@ void ModelHost::AbortNow(uint64_t handle) {
 void ModelHost::StepOnce() {
   const scheduler::StepPlan plan = scheduler_->Plan(NowUs());
   if (const absl::Status status = scheduler_->Commit(plan); !status.ok()) return;
+  if (taken_sequences_ > 0) Publish();
   scheduler::StepResult result;
   idle_plan_ = plan.idle();
   if (!plan.idle()) {
@@ -434,6 +443,8 @@ void ModelHost::Publish() {
            .pages_cached = s.pages_cached,
            .page_tokens = runner_->page_tokens()};
   waiting_tokens_ = s.waiting_tokens;
+  inbox_sequences_ -= std::exchange(taken_sequences_, 0);
+  inbox_tokens_ -= std::exchange(taken_tokens_, 0);
 }
 
 }  // namespace cuvil::server

@@ -35,7 +35,7 @@ struct HostOptions {
   int sequences_max = 64;
   int64_t queue_requests_max = 512;
   int64_t queue_tokens_max = int64_t{1} << 20;
-  int64_t itl_target_us = 100'000;
+  int64_t itl_target_us = 25'000;
   bool prefix_cache = true;
   TrimOptions trim;             // of requests that do not say
   int64_t deadline_ms_max = 0;  // of every request; 0: none
@@ -114,6 +114,7 @@ class ModelHost {
   std::unique_ptr<scheduler::Scheduler> scheduler_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Answer>> answers_;
   absl::flat_hash_map<int64_t, Place> places_;  // by sequence id
+  int64_t taken_sequences_ = 0, taken_tokens_ = 0;  // from the inbox, not published yet
   bool idle_plan_ = true;  // the last plan had nothing to run, and nothing has changed since
 
   // Guards what follows, to live_. Not absl::Mutex: the thread sanitizer does not see into

@@ -208,6 +208,18 @@ TEST_F(ModelHostTest, PromptLogprobsAreThoseOfTheModel) {
   }
 }
 
+// The only row speaks of the answer: nothing was scored, and the prompt went unlisted.
+TEST_F(ModelHostTest, AOneTokenPromptIsListedWithItsLogprobsOnce) {
+  const auto host = Start();
+  GenerateRequest r = Request({7}, 3);
+  r.prompt_logprobs = 1;
+  r.choices = 2;
+  const Collector::Result result = Run(*host, r);
+  ASSERT_EQ(result.prompt_logprobs.size(), 1u);
+  EXPECT_EQ(result.prompt_logprobs[0].id, 7);
+  EXPECT_EQ(result.tokens[0], Alone(r));
+}
+
 TEST_F(ModelHostTest, AnEmbeddingDoesNotDependOnItsNeighbours) {
   const auto host = Start();
   GenerateRequest r = Request(TestTokens(90, 11), 0);

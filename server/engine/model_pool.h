@@ -44,7 +44,7 @@ struct PoolOptions {
   int sequences_max = 64;
   int64_t queue_requests_max = 512;
   int64_t queue_tokens_max = int64_t{1} << 20;
-  int64_t itl_target_us = 100'000;
+  int64_t itl_target_us = 25'000;
   int64_t deadline_ms_max = 0;
   bool prefix_cache = true;
   std::map<std::string, double> tenant_weights;  // shares under load; 1 where absent

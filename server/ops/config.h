@@ -72,7 +72,7 @@ struct Config {
   int64_t max_running = 64;
   int64_t queue_requests = 512;
   int64_t queue_tokens = int64_t{1} << 20;
-  double itl_target_ms = 100;
+  double itl_target_ms = 25;
   double request_timeout_s = 600;
 
   // [log] and [metrics]
