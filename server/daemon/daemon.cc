@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "server/daemon/door_reporter.h"
+#include "server/grpc/server.h"
 #include "server/http/routes.h"
 #include "server/http/server.h"
 #include "server/ops/engine_reporter.h"
@@ -100,12 +101,18 @@ class Daemon::Impl {
     ASSIGN_OR_RETURN(service_, ops::ServiceManager::FromEnvironment());
     ops::MetricsOptions metrics{.vllm = c.metrics_compat == "vllm", .version = options_.version};
     for (const ModelSpec& m : sized.pool.models) metrics.models.push_back(m.name);
-    for (const http::Route& r : http::Routes()) metrics.endpoints.push_back(r.pattern);
+    if (!c.listen.empty()) {
+      for (const http::Route& r : http::Routes()) metrics.endpoints.push_back(r.pattern);
+    }
+    if (!c.grpc_listen.empty()) {
+      for (const std::string_view m : grpc::Methods()) metrics.endpoints.emplace_back(m);
+    }
     metrics_ = std::make_unique<ops::Metrics>(metrics);
     engine_reporter_ = std::make_unique<ops::EngineReporter>(
         ops::EngineReporter::Options{.models = metrics.models, .watchdog_s = c.watchdog_s},
         metrics_.get(), log_.get());
     http_reporter_ = std::make_unique<DoorReporter>("http", metrics_.get(), log_.get());
+    grpc_reporter_ = std::make_unique<DoorReporter>("grpc", metrics_.get(), log_.get());
     log_->Info(Event::kStart, {{Key::kVersion, options_.version},
                                {Key::kFile, options_.config.file},
                                {Key::kThreads, static_cast<int64_t>(sized.pool.threads)},
@@ -116,7 +123,7 @@ class Daemon::Impl {
       log_->Warn(Event::kConfig, {{Key::kDetail, w}});
     ASSIGN_OR_RETURN(pool_, ModelPool::Create(std::move(sized.pool), engine_reporter_.get()));
     metrics_->SetRefresh([this](ops::Metrics& m) { RefreshMetrics(m); });
-    RETURN_IF_ERROR(OpenHttp());
+    RETURN_IF_ERROR(OpenDoors());
     pool_->Start();
     return absl::OkStatus();
   }
@@ -134,12 +141,23 @@ class Daemon::Impl {
     }
   }
 
-  const std::string& http_address() const { return http_->address(); }
+  const std::string& http_address() const { return http_address_; }
   const std::string& grpc_address() const { return grpc_address_; }
 
  private:
-  absl::Status OpenHttp() {
+  absl::Status OpenDoors() {
     const ops::Config& c = options_.config.config;
+    if (!c.listen.empty()) RETURN_IF_ERROR(OpenHttp(c));
+    if (!c.grpc_listen.empty()) RETURN_IF_ERROR(OpenGrpc(c));
+    // A process that was killed left its ready file: whoever waits for ours must not find that one.
+    // Only now, with the addresses taken: a second daemon by mistake leaves the first one's alone.
+    std::error_code none_there;
+    if (!c.ready_file.empty()) std::filesystem::remove(c.ready_file, none_there);
+    log_->Info(Event::kListen, {{Key::kHttp, http_address_}, {Key::kGrpc, grpc_address_}});
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenHttp(const ops::Config& c) {
     ASSIGN_OR_RETURN(const ops::Endpoint endpoint, ops::ParseEndpoint(c.listen));
     http::Options o;
     o.host = endpoint.host == "localhost" ? "127.0.0.1" : endpoint.host;
@@ -164,11 +182,27 @@ class Daemon::Impl {
     hooks.metrics = [this] { return metrics_->Text(); };
     hooks.authorizer = [this](const http::Credentials& k) { return Authorize(k); };
     ASSIGN_OR_RETURN(http_, http::Server::Start(std::move(o), std::move(hooks), pool_.get()));
-    // A process that was killed left its ready file: whoever waits for ours must not find that one.
-    // Only now, with the address taken: a second daemon by mistake leaves the first one's alone.
-    std::error_code none_there;
-    if (!c.ready_file.empty()) std::filesystem::remove(c.ready_file, none_there);
-    log_->Info(Event::kListen, {{Key::kHttp, http_->address()}});
+    http_address_ = http_->address();
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenGrpc(const ops::Config& c) {
+    ASSIGN_OR_RETURN(const ops::Endpoint endpoint, ops::ParseEndpoint(c.grpc_listen));
+    grpc::Options o;
+    o.host = endpoint.host;
+    ASSIGN_OR_RETURN(o.port, PortOf(endpoint));
+    o.message_bytes_max = static_cast<size_t>(c.max_body_bytes);
+    o.backlog_bytes_max = static_cast<size_t>(c.max_backlog_bytes);
+    o.calls_max = static_cast<int>(c.max_connections);
+    o.pool_threads = static_cast<int>(c.pool_threads);
+    o.write_timeout = absl::Seconds(c.write_timeout_s);
+    o.keepalive_time = absl::Seconds(c.idle_timeout_s);
+    o.request_timeout = absl::Seconds(c.request_timeout_s);
+    grpc::Hooks hooks;
+    hooks.observer = grpc_reporter_.get();
+    hooks.authorizer = [this](const http::Credentials& k) { return Authorize(k); };
+    ASSIGN_OR_RETURN(grpc_, grpc::Server::Start(std::move(o), std::move(hooks), pool_.get()));
+    grpc_address_ = grpc_->address();
     return absl::OkStatus();
   }
 
@@ -196,13 +230,14 @@ class Daemon::Impl {
     ready_told_ = true;
     const std::string& file = options_.config.config.ready_file;
     if (!file.empty()) {
-      Json json = {{"http", http_->address()}};
+      Json json = Json::object();
+      if (!http_address_.empty()) json["http"] = http_address_;
       if (!grpc_address_.empty()) json["grpc"] = grpc_address_;
       const std::string text = WriteJson(json) + "\n";
       RETURN_IF_ERROR(
           WriteFileAtomic(file, {reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
     }
-    log_->Info(Event::kReady, {{Key::kHttp, http_->address()}, {Key::kGrpc, grpc_address_}});
+    log_->Info(Event::kReady, {{Key::kHttp, http_address_}, {Key::kGrpc, grpc_address_}});
     service_.Ready("taking requests").IgnoreError();
     return absl::OkStatus();
   }
@@ -241,7 +276,11 @@ class Daemon::Impl {
     pool_->BeginDrain();
     std::atomic<bool> done{false};
     std::thread drain([&] {
-      http_->Drain(absl::Seconds(limit));
+      std::thread drain_grpc([&] {
+        if (grpc_ != nullptr) grpc_->Drain(absl::Seconds(limit));
+      });
+      if (http_ != nullptr) http_->Drain(absl::Seconds(limit));
+      drain_grpc.join();
       done.store(true);
     });
     // A second signal ends what still runs.
@@ -257,6 +296,7 @@ class Daemon::Impl {
     }
     drain.join();
     http_.reset();
+    grpc_.reset();
     pool_->Stop();
     log_->Info(Event::kStop, {{Key::kDetail, "stopped"}});
     log_->Flush();
@@ -268,11 +308,12 @@ class Daemon::Impl {
   std::unique_ptr<ops::KeySet> keys_;
   std::unique_ptr<ops::Metrics> metrics_;
   std::unique_ptr<ops::EngineReporter> engine_reporter_;
-  std::unique_ptr<DoorReporter> http_reporter_;
+  std::unique_ptr<DoorReporter> http_reporter_, grpc_reporter_;
   ops::ServiceManager service_;
   std::unique_ptr<ModelPool> pool_;
   std::unique_ptr<http::Server> http_;
-  std::string grpc_address_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::string http_address_, grpc_address_;
   bool ready_told_ = false, failure_told_ = false;
 };
 

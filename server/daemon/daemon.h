@@ -43,7 +43,7 @@ class Daemon {
   // Until a signal has ended it. OK when everything accepted was answered or told why not.
   absl::Status Run();
 
-  const std::string& http_address() const;
+  const std::string& http_address() const;  // empty: no HTTP
   const std::string& grpc_address() const;  // empty: no gRPC
 
  private:

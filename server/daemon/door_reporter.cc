@@ -5,6 +5,25 @@ namespace cuvil::server {
 using ops::Event;
 using ops::Key;
 
+namespace {
+
+// gRPC's codes that stand where HTTP has 5xx.
+bool IsOurFault(int code) {
+  switch (static_cast<absl::StatusCode>(code)) {
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDataLoss:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 void DoorReporter::OnConnections(int64_t open) { metrics_->SetConnections(protocol_, open); }
 
 void DoorReporter::OnStarted(const http::RequestStart& start) {
@@ -12,18 +31,22 @@ void DoorReporter::OnStarted(const http::RequestStart& start) {
 }
 
 void DoorReporter::OnEnded(const http::RequestRecord& r) {
-  const std::string code = absl::StrCat(r.status);
+  const bool rpc = protocol_ == "grpc";
+  const std::string code = rpc ? absl::StatusCodeToString(static_cast<absl::StatusCode>(r.status))
+                               : absl::StrCat(r.status);
   metrics_->RequestEnded({.endpoint = r.endpoint,
                           .protocol = protocol_,
                           .code = code,
                           .finish_reason = r.finish_reason,
                           .prepare_s = r.prepare_s});
-  const ops::Level level = r.status >= 500 ? ops::Level::kWarning : ops::Level::kInfo;
+  const ops::Level level =
+      (rpc ? IsOurFault(r.status) : r.status >= 500) ? ops::Level::kWarning : ops::Level::kInfo;
   if (!log_->Enabled(level)) return;
   log_->Write(level, Event::kRequest,
               {{Key::kRequestId, r.id},
                {Key::kAnswerId, r.answer_id},
                {Key::kEndpoint, r.endpoint},
+               {Key::kProtocol, protocol_},
                {Key::kMethod, r.method},
                {Key::kModel, r.model},
                {Key::kTenant, r.tenant},

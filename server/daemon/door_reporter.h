@@ -1,4 +1,4 @@
-// What the HTTP front tells, turned into metrics and log lines. Called on the I/O thread.
+// What a door tells, turned into metrics and log lines. Any thread.
 #pragma once
 
 #include "server/http/observer.h"
@@ -9,7 +9,7 @@ namespace cuvil::server {
 
 class DoorReporter : public http::Observer {
  public:
-  // Both outlive it. `protocol` is the label of this door: "http".
+  // Both outlive it. `protocol` is the label of this door: "http" or "grpc".
   DoorReporter(std::string_view protocol, ops::Metrics* metrics, ops::Logger* log)
       : protocol_(protocol), metrics_(metrics), log_(log) {}
 
