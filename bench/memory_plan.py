@@ -62,7 +62,15 @@ class Server:
     def __init__(self, command: list[str], folder: str) -> None:
         ready = pathlib.Path(folder) / "ready.json"
         ready.unlink(missing_ok=True)
-        command = [*command, "--listen", "127.0.0.1:0", "--ready-file", str(ready), "--log-level", "error"]
+        command = [
+            *command,
+            "--listen",
+            "127.0.0.1:0",
+            "--ready-file",
+            str(ready),
+            "--log-level",
+            "error",
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while not ready.exists():
             if self.process.poll() is not None:
@@ -117,7 +125,11 @@ def measure(args: argparse.Namespace, flags: tuple[str, ...], folder: str) -> di
     if args.threads:
         command += ["--threads", str(args.threads)]
     subprocess.run([*command, "--plan", "--json"], check=True, capture_output=True)  # compiles
-    plan = json.loads(subprocess.run([*command, "--plan", "--json"], check=True, capture_output=True, text=True).stdout)
+    plan = json.loads(
+        subprocess.run(
+            [*command, "--plan", "--json"], check=True, capture_output=True, text=True
+        ).stdout
+    )
     server = Server(command, folder)
     pid = server.process.pid
     started = status_of(pid)
@@ -143,10 +155,20 @@ def measure(args: argparse.Namespace, flags: tuple[str, ...], folder: str) -> di
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cuvil", default=str(ROOT / "build/release/bin/cuvil"), help="the program to measure")
-    parser.add_argument("--model", default=str(ROOT / ".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"), help="GGUF file")
-    parser.add_argument("--threads", default=0, type=int, help="workers; default: the program's choice")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cuvil", default=str(ROOT / "build/release/bin/cuvil"), help="the program to measure"
+    )
+    parser.add_argument(
+        "--model",
+        default=str(ROOT / ".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"),
+        help="GGUF file",
+    )
+    parser.add_argument(
+        "--threads", default=0, type=int, help="workers; default: the program's choice"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -159,10 +181,21 @@ def main() -> None:
         for r in results:
             m = r["plan"]["models"][0]
             print(" ".join(r["flags"]))
-            print(f"  plan {r['plan']['total'] / mib:.1f} MiB, peak {r['peak'] / mib:.1f} MiB: {r['difference']:+.1%}")
-            print("  plan:     " + ", ".join(f"{k} {m[k] / mib:.1f}" for k in ("weights", "kv", "workspace", "code", "tokenizer")) + f", process {r['plan']['process'] / mib:.1f}")
+            print(
+                f"  plan {r['plan']['total'] / mib:.1f} MiB, peak {r['peak'] / mib:.1f} MiB: {r['difference']:+.1%}"
+            )
+            print(
+                "  plan:     "
+                + ", ".join(
+                    f"{k} {m[k] / mib:.1f}"
+                    for k in ("weights", "kv", "workspace", "code", "tokenizer")
+                )
+                + f", process {r['plan']['process'] / mib:.1f}"
+            )
             print("  resident: " + ", ".join(f"{k} {v / mib:.1f}" for k, v in r["parts"].items()))
-            print(f"  anonymous {r['anonymous'] / mib:.1f}, of it not planned {r['anonymous_not_planned'] / mib:.1f}; files {r['file'] / mib:.1f}; peak when ready {r['ready_peak'] / mib:.1f}")
+            print(
+                f"  anonymous {r['anonymous'] / mib:.1f}, of it not planned {r['anonymous_not_planned'] / mib:.1f}; files {r['file'] / mib:.1f}; peak when ready {r['ready_peak'] / mib:.1f}"
+            )
         print(f"worst {worst:.1%}, bar {BAR:.0%}")
     sys.exit(0 if worst <= BAR else 1)
 
