@@ -1,5 +1,6 @@
 #include "server/grpc/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
@@ -23,10 +24,12 @@ constexpr absl::Duration kLastWords = absl::Seconds(2);
 // Below what its connections themselves take, gRPC would wait for memory for ever.
 constexpr size_t kQuotaBytesMin = size_t{64} << 20;
 
-// gRPC's own lines would stand between those of the log, in another form. Who looks for a fault in
-// it asks for them by GRPC_VERBOSITY.
+// Lines of gRPC and protobuf would stand between those of the log, in another form and as often as
+// clients like. Who looks for a fault in them asks for them by GRPC_VERBOSITY.
 void QuietLog() {
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+  if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
+  gpr_set_log_function([](gpr_log_func_args*) {});
+  google::protobuf::SetLogHandler(nullptr);
 }
 
 int Milliseconds(absl::Duration duration) {

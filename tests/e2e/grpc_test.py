@@ -78,7 +78,10 @@ class Parity(DoorTest):
                     answer = Answer(
                         self.client.stream(
                             self.chat(
-                                max_tokens=24, n=n, logprobs=2, sampling=self.pb.Sampling(**sampling)
+                                max_tokens=24,
+                                n=n,
+                                logprobs=2,
+                                sampling=self.pb.Sampling(**sampling),
                             )
                         )
                     )
@@ -229,7 +232,10 @@ class Parity(DoorTest):
                 {"text": "Hello <|im_end|>", "parse_special": True},
                 {"prompt": "Hello <|im_end|>", "parse_special": True},
             ),
-            ({"text": "Hi", "add_special_tokens": False}, {"prompt": "Hi", "add_special_tokens": False}),
+            (
+                {"text": "Hi", "add_special_tokens": False},
+                {"prompt": "Hi", "add_special_tokens": False},
+            ),
             ({"chat": self.pb.Messages(messages=CHAT)}, {"messages": CHAT}),
         ):
             with self.subTest(body=body):
@@ -302,6 +308,19 @@ class Parity(DoorTest):
                 self.assertEqual(trailers.get("cuvil-error-param"), error["param"])
                 self.assertEqual(trailers.get("cuvil-error-code"), error["code"])
 
+    def test_what_is_no_message(self) -> None:
+        for name in ("Generate", "Embed"):
+            for sent in (b"\xff\xff\xff", b"\x12\x01\xff"):  # no message; a name that is no UTF-8
+                call = self.client.channel.unary_stream(f"/cuvil.v1.Cuvil/{name}")
+                with self.assertRaises(grpc.RpcError) as caught:
+                    list(call(sent, timeout=30))
+                # gRPC's own choice: it does not show us what it cannot read.
+                self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+        self.assertEqual(self.client.ask("GetLoad", self.pb.GetLoadRequest()).running, 0)
+        with self.assertRaises(grpc.RpcError) as caught:
+            list(self.client.channel.unary_stream("/cuvil.v1.Cuvil/Nothing")(b"", timeout=30))
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+
     def test_models_and_load(self) -> None:
         info = self.client.ask("GetModelInfo", self.pb.GetModelInfoRequest()).models[0]
         admin = self.daemon.get("/admin/models")["models"][0]
@@ -353,9 +372,7 @@ class Operations(DoorTest):
         self.assertEqual(dict(call.trailing_metadata())["x-request-id"], "one.of-mine")
         label = 'endpoint="/cuvil.v1.Cuvil/Generate",protocol="grpc"'
         started = f"cuvild_requests_started_total{{{label}}}"
-        self.wait_for(
-            lambda: self.daemon.metrics()[f"cuvild_requests_in_flight{{{label}}}"] == 0
-        )
+        self.wait_for(lambda: self.daemon.metrics()[f"cuvild_requests_in_flight{{{label}}}"] == 0)
         after = self.daemon.metrics()
         self.assertEqual(after[started], before[started] + 1)
         self.wait_for(lambda: bool(self.logged("one.of-mine")))
@@ -413,7 +430,9 @@ class Keys(DoorTest):
             self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
             self.assertEqual(caught.exception.details(), json.loads(reply)["error"]["message"])
         good = Client(address, self.pb, "secret")
-        self.assertEqual(Answer(good.stream(self.chat(max_tokens=2))).done.usage.completion_tokens, 2)
+        self.assertEqual(
+            Answer(good.stream(self.chat(max_tokens=2))).done.usage.completion_tokens, 2
+        )
 
 
 class Lifecycle(CuvilTest):
