@@ -22,6 +22,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Largest 1/temperature that still multiplies finite differences without overflow to NaN.
 constexpr double kScaleMax = 1e30;
+// A penalty moves a logit no further: any of them is accepted, and none may make an infinity.
+constexpr double kPenalizedMax = 1e30;
 
 bool Penalizes(const SamplingParams& p) {
   return p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
@@ -125,9 +127,10 @@ void Sampler::Edit(const SampleJob& job) const {
   for (const auto& [id, count] : job.so_far->counts()) {
     if (id < 0 || id >= vocab_size_) continue;
     double v = x[id];
+    if (!std::isfinite(v)) continue;  // forbidden, or the model's mistake: not for us to hide
     v = v > 0 ? v / p.repetition_penalty : v * p.repetition_penalty;
-    x[id] = static_cast<float>(v - p.presence_penalty -
-                               static_cast<double>(count) * p.frequency_penalty);
+    v = v - p.presence_penalty - static_cast<double>(count) * p.frequency_penalty;
+    x[id] = static_cast<float>(std::clamp(v, -kPenalizedMax, kPenalizedMax));
   }
 }
 

@@ -224,6 +224,25 @@ TEST(Sampler, BrokenRowsFailAlone) {
   EXPECT_EQ(results[4].status(), absl::OkStatus());
 }
 
+// 1e-320 turned the logits of what had come into infinities, and the request failed.
+TEST(Sampler, TheSmallestRepetitionPenaltyForcesRepetitions) {
+  const int64_t vocab = 300;
+  const auto sampler = MakeSampler(vocab);
+  const std::vector<float> logits = Row(vocab, 3, 3);
+  const int32_t liked = static_cast<int32_t>(
+      std::max_element(logits.begin(), logits.begin() + vocab) - logits.begin());
+  const std::vector<int32_t> history = {liked};
+  for (const double temperature : {0.0, 1.0, 100.0}) {
+    std::vector<float> row = logits;
+    const SamplingParams p{
+        .temperature = temperature, .repetition_penalty = 1e-320, .seed = 5, .logprobs = 2};
+    const auto token = sampler->Sample(Workers(1), row.data(), p, history, 0);
+    ASSERT_EQ(token.status(), absl::OkStatus());
+    EXPECT_EQ(token->id, liked);
+    EXPECT_EQ(token->logprob, 0);
+  }
+}
+
 // Alone, in a batch, on one worker or two, on any target: the same token and the same bits.
 TEST(Sampler, NothingElseChangesAResult) {
   const int64_t vocab = 9001;
