@@ -18,12 +18,23 @@ void WriteToken(const std::string& bytes, double logprob, JsonWriter* json) {
   json->EndArray();
 }
 
-size_t Characters(std::string_view text) {
-  size_t count = 0;
-  for (size_t i = 0; i < text.size(); ++count) {
-    i += static_cast<size_t>(text::DecodeUtf8(text, i).length);
+// Whether the character at text[at] may become whole by what follows.
+bool IsOpen(std::string_view text, size_t at) {
+  const auto length = static_cast<size_t>(text::Utf8Length(static_cast<uint8_t>(text[at])));
+  if (length <= text.size() - at) return false;
+  const auto continues = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; };
+  return std::ranges::all_of(text.substr(at + 1), continues);
+}
+
+void Advance(std::string_view bytes, TextPosition* position) {
+  std::string& open = position->open;
+  open += bytes;
+  size_t at = 0;
+  while (at < open.size() && !IsOpen(open, at)) {
+    at += static_cast<size_t>(text::DecodeUtf8(open, at).length);
+    ++position->characters;
   }
-  return count;
+  open.erase(0, at);
 }
 
 void WriteTop(const text::Tokenizer& tokenizer, const engine::SampledToken& token,
@@ -66,7 +77,7 @@ void AppendChatLogprobs(const text::Tokenizer& tokenizer,
 
 void AppendCompletionLogprobs(const text::Tokenizer& tokenizer,
                               absl::Span<const engine::SampledToken> tokens, bool starts_prompt,
-                              size_t* offset, std::string* out) {
+                              TextPosition* position, std::string* out) {
   const auto without_value = [starts_prompt](size_t i) { return starts_prompt && i == 0; };
   JsonWriter json(out);
   json.BeginObject().Key("tokens").BeginArray();
@@ -87,8 +98,8 @@ void AppendCompletionLogprobs(const text::Tokenizer& tokenizer,
   }
   json.EndArray().Key("text_offset").BeginArray();
   for (const engine::SampledToken& token : tokens) {
-    json.Int(static_cast<int64_t>(*offset));
-    *offset += Characters(tokenizer.TokenBytes(token.id, true));
+    json.Int(static_cast<int64_t>(position->characters));
+    Advance(tokenizer.TokenBytes(token.id, true), position);
   }
   json.EndArray().EndObject();
 }

@@ -12,15 +12,21 @@
 
 namespace cuvil::server::openai {
 
+// Where the next token's text begins. Tokens that share a character all begin where it does.
+struct TextPosition {
+  size_t characters = 0;
+  std::string open;  // the bytes of a character that is not whole yet
+};
+
 // {"content":[{"token","logprob","bytes","top_logprobs":[…]}],"refusal":null}
 void AppendChatLogprobs(const text::Tokenizer& tokenizer,
                         absl::Span<const engine::SampledToken> tokens, std::string* out);
 
 // {"tokens":[…],"token_logprobs":[…],"top_logprobs":[{…}],"text_offset":[…]}. When
-// the tokens start an echoed prompt, the first has no value (null). *offset counts characters and
-// moves on, so that chunks continue each other.
+// the tokens start an echoed prompt, the first has no value (null). *position moves on, so that
+// chunks continue each other.
 void AppendCompletionLogprobs(const text::Tokenizer& tokenizer,
                               absl::Span<const engine::SampledToken> tokens, bool starts_prompt,
-                              size_t* offset, std::string* out);
+                              TextPosition* position, std::string* out);
 
 }  // namespace cuvil::server::openai

@@ -107,7 +107,7 @@ void TextAnswer::Introduce(int part, std::string* sse) {
       if (options_.logprobs) {
         logprobs.clear();
         AppendCompletionLogprobs(*options_.tokenizer, state.prompt_logprobs,
-                                 /*starts_prompt=*/true, &choice.offset, &logprobs);
+                                 /*starts_prompt=*/true, &choice.position, &logprobs);
       }
       WriteChunk(index, options_.echo_text[part_index], false, logprobs, std::nullopt, sse);
     }
@@ -134,20 +134,20 @@ void TextAnswer::TakeChoice(int part, int choice, Delta delta, std::string* sse)
   }
   const int index = part * options_.choices + choice;
   if (!delta.text.empty() || !delta.tokens.empty()) {
-    WriteChunk(index, delta.text, false, LogprobsOf(delta.tokens, &state.offset), std::nullopt,
+    WriteChunk(index, delta.text, false, LogprobsOf(delta.tokens, &state.position), std::nullopt,
                sse);
   }
   if (delta.end.has_value()) WriteChunk(index, "", false, "null", delta.end, sse);
 }
 
 std::string TextAnswer::LogprobsOf(const std::vector<engine::SampledToken>& tokens,
-                                   size_t* offset) const {
+                                   TextPosition* position) const {
   if (!options_.logprobs || tokens.empty()) return "null";
   std::string out;
   if (options_.chat) {
     AppendChatLogprobs(*options_.tokenizer, tokens, &out);
   } else {
-    AppendCompletionLogprobs(*options_.tokenizer, tokens, false, offset, &out);
+    AppendCompletionLogprobs(*options_.tokenizer, tokens, false, position, &out);
   }
   return out;
 }
@@ -229,11 +229,11 @@ void TextAnswer::WriteWholeChoice(int index, const Part& part, int part_index, c
   std::string logprobs = "null";
   if (options_.logprobs) {
     logprobs.clear();
-    size_t offset = 0;
+    TextPosition position;
     if (options_.chat) {
       AppendChatLogprobs(*options_.tokenizer, tokens, &logprobs);
     } else {
-      AppendCompletionLogprobs(*options_.tokenizer, tokens, options_.echo, &offset, &logprobs);
+      AppendCompletionLogprobs(*options_.tokenizer, tokens, options_.echo, &position, &logprobs);
     }
   }
   json->Key("logprobs").Raw(logprobs);

@@ -47,7 +47,7 @@ class TextAnswer : public Answer {
     std::string text;
     std::vector<engine::SampledToken> tokens;  // when logprobs were asked for
     std::optional<FinishReason> end;
-    size_t offset = 0;  // characters of text before the next token, for text_offset
+    TextPosition position;  // for text_offset
   };
   struct Part {
     bool introduced = false;
@@ -74,7 +74,8 @@ class TextAnswer : public Answer {
   void WriteTimings(JsonWriter* json) const;
   void WriteWholeChoice(int index, const Part& part, int part_index, const Choice& choice,
                         JsonWriter* json) const;
-  std::string LogprobsOf(const std::vector<engine::SampledToken>& tokens, size_t* offset) const;
+  std::string LogprobsOf(const std::vector<engine::SampledToken>& tokens,
+                         TextPosition* position) const;
   Choice& ChoiceOf(int part, int choice);
 
   TextAnswerOptions options_;
