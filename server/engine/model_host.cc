@@ -114,9 +114,9 @@ absl::Status ModelHost::Validate(const GenerateRequest& r) const {
   if (r.choices < 1 || r.choices > options_.sequences_max || r.best_of < 0 ||
       r.best_of > options_.sequences_max) {
     const bool by_choices = r.best_of <= r.choices;
-    return absl::InvalidArgumentError(absl::StrCat(
-        by_choices ? "n" : "best_of", " is ", by_choices ? r.choices : r.best_of, "; at most ",
-        options_.sequences_max, " sequences run at once here"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(by_choices ? "n" : "best_of", " is ", by_choices ? r.choices : r.best_of,
+                     "; at most ", options_.sequences_max, " sequences run at once here"));
   }
   if (r.trim && r.trim->max_kv_len > 0) {
     RETURN_IF_ERROR(engine::CheckTrim({r.trim->max_kv_len, r.trim->sinks}, *model_));

@@ -182,6 +182,27 @@ TEST_F(ModelHostTest, RefusalsAreSentences) {
   EXPECT_TRUE(absl::IsUnavailable(refused(Request({1, 2}, 1))));
 }
 
+// What had left the inbox and was not in the published load yet counted as nothing: too many were
+// accepted, and failed in the scheduler's queue.
+TEST_F(ModelHostTest, WhatTheQueueAcceptedItDoesNotRefuseLater) {
+  const auto host = Start({.sequences_max = 2, .queue_requests_max = 4});
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int i = 0; i < 2000 && sinks.size() < 300; ++i) {
+    auto sink = std::make_shared<Collector>();
+    const absl::Status status = host->Submit(next_++, Request({1, 2}, 1), sink);
+    if (status.ok()) {
+      sinks.push_back(sink);
+    } else {
+      EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+      sinks.back()->Wait();
+    }
+  }
+  for (const auto& sink : sinks) {
+    sink->Wait();
+    EXPECT_EQ(sink->result().last.status, absl::OkStatus());
+  }
+}
+
 TEST_F(ModelHostTest, PromptLogprobsAreThoseOfTheModel) {
   const auto host = Start();
   GenerateRequest r = Request(TestTokens(150, 9), 2);  // more rows than are scored at once
