@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 
+#include "compiler/emit/llvm/emit.h"
 #include "runtime/validate.h"
 
 namespace cuvil::conformance {
