@@ -61,12 +61,13 @@ TEST(StepPlan, ADecodeLayerIsFiveLaunchesAndAMerge) {
   EXPECT_THAT(Labels(s.program.plans[0]),
               ElementsAre("embed", "blk.0 qkv", "blk.0 attention", "blk.0 merge",
                           "blk.0.attn_output.weight", "blk.0.ffn_gate.weight",
-                          "blk.0.ffn_down.weight", "logits"));
+                          "blk.0.ffn_down.weight", "logits", "hidden states"));
   // Many rows: records are made once, before the launches whose tiles read them.
-  EXPECT_THAT(Labels(s.program.plans[1]),
-              ElementsAre("embed", "blk.0 qkv rows", "blk.0 qkv", "blk.0 attention", "blk.0 merge",
-                          "blk.0.attn_output.weight", "blk.0.ffn_gate.weight rows",
-                          "blk.0.ffn_gate.weight", "blk.0.ffn_down.weight", "logits"));
+  EXPECT_THAT(
+      Labels(s.program.plans[1]),
+      ElementsAre("embed", "blk.0 qkv rows", "blk.0 qkv", "blk.0 attention", "blk.0 merge",
+                  "blk.0.attn_output.weight", "blk.0.ffn_gate.weight rows", "blk.0.ffn_gate.weight",
+                  "blk.0.ffn_down.weight", "logits", "hidden states"));
 }
 
 TEST(StepPlan, EveryVariantIsAValidProgram) {
