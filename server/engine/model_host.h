@@ -113,7 +113,7 @@ class ModelHost {
   std::unique_ptr<engine::Sampler> sampler_;
   std::unique_ptr<scheduler::Scheduler> scheduler_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Answer>> answers_;
-  absl::flat_hash_map<int64_t, Place> places_;  // by sequence id
+  absl::flat_hash_map<int64_t, Place> places_;      // by sequence id
   int64_t taken_sequences_ = 0, taken_tokens_ = 0;  // from the inbox, not published yet
   bool idle_plan_ = true;  // the last plan had nothing to run, and nothing has changed since
 
