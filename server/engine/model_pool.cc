@@ -53,7 +53,7 @@ struct ModelPool::Entry {
   std::shared_ptr<const Served> served;
   std::shared_ptr<const engine::SleepingModel> sleeping;
   MemoryPlan memory;
-  bool queued = false;   // a job for it waits or runs
+  bool queued = false;   // a job for it waits, or runs and has not settled its state
   bool settled = false;  // loaded or failed once: what started() waits for
   double last_used = 0;
 };
@@ -296,8 +296,6 @@ void ModelPool::LoaderLoop() {
       jobs_.pop_front();
     }
     Run(job);
-    std::lock_guard lock(mutex_);
-    job.entry->queued = false;
   }
 }
 
@@ -321,6 +319,7 @@ void ModelPool::SetState(Entry* entry, ModelState state, const std::string& erro
     entry->info.error = error;
     entry->info.load_fraction = state == ModelState::kReady ? 1 : 0;
     if (state == ModelState::kReady || state == ModelState::kFailed) entry->settled = true;
+    if (state != ModelState::kLoading) entry->queued = false;
   }
   if (observer_ != nullptr) observer_->OnModelState(entry->spec.name, state, error);
 }
@@ -454,6 +453,7 @@ absl::Status ModelPool::StartHost(Entry* entry, std::shared_ptr<const engine::Mo
     entry->served = std::make_shared<Served>(info, model->tokenizer(), std::move(chat));
     entry->info = info;
     entry->settled = true;
+    entry->queued = false;  // the next job may be asked for while the last layers land
     entry->last_used = Now();
     entry->sleeping = nullptr;
   }

@@ -102,6 +102,26 @@ class Operation(DaemonTest):
             json.loads(after[2])["choices"][0]["text"], json.loads(before[2])["choices"][0]["text"]
         )
 
+    def test_commands_that_talk_to_it(self) -> None:
+        url = ("--url", f"http://{self.daemon.address}")
+        self.assertEqual(self.ok("ps", "--json", *url).json()[0]["name"], "tiny")
+        self.assertIn(b"tiny", self.ok("models", *url).out)
+        ask = ("run", "--raw", "Hello", "--temperature", "0", "--max-tokens", "5", *url)
+        whole = self.ok(*ask, "--json").json()["choices"][0]["text"]
+        self.assertEqual(self.ok(*ask).out.decode().rstrip("\n"), whole.rstrip("\n"))
+        self.assertGreater(len(self.ok("run", "Hello", "--max-tokens", "9", *url).out), 0)
+        self.ok("unload", "--sleep", "tiny", *url)
+        self.assertEqual(self.ok("ps", "--json", *url).json()[0]["state"], "sleeping")
+        self.ok("load", "tiny", *url)
+        self.ok("unload", "tiny", *url)
+        self.assertEqual(self.ok("ps", "--json", *url).json(), [])
+        self.ok("load", "tiny", *url)
+        self.assertEqual(self.ok(*ask, "--json").json()["choices"][0]["text"], whole)
+        self.refused("load", "nobody", *url, says="nobody")
+        self.refused("ps", "--url", "http://127.0.0.1:1", code=1, says="127.0.0.1:1")
+        self.refused("ps", "--url", "ftp://x", says="ftp://x")
+        self.refused("run", "Hello", "--temperature", "9", *url, says="temperature")
+
     def test_no_text_in_the_log(self) -> None:
         secret = "xyzzy-plugh"
         self.daemon.request("POST", "/v1/completions", {"prompt": secret, "max_tokens": 2})
