@@ -76,6 +76,10 @@ def ratios(args: argparse.Namespace, cache: str) -> dict[str, Any]:
             load(args, address, 1, 60, 8, 99)  # the first request touches memory for all
             for n in args.streams:
                 result = load(args, address, n, 60, args.generate, pair)
+                if result["window_s"] <= 0:
+                    raise SystemExit(
+                        f"serve_bench: {n} streams never all decode at once; raise --generate"
+                    )
                 rate = engine["decode_tok_s"] if n == 1 else engine["streams"][str(n)]
                 found[n]["in_process"].append(rate)
                 found[n]["http"].append(result["window_tok_s"])
