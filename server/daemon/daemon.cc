@@ -60,6 +60,8 @@ absl::StatusOr<Sized> SizeDaemon(const DaemonOptions& options) {
   p.itl_target_us = static_cast<int64_t>(c.itl_target_ms * 1000);
   p.deadline_ms_max = static_cast<int64_t>(c.request_timeout_s * 1000);
   p.prefix_cache = c.prefix_cache;
+  p.lazy_load = c.lazy_load;
+  p.pin = c.pin;
   std::vector<ops::ModelEntry> entries = c.models;
   if (entries.empty()) {
     if (options.default_model.empty())

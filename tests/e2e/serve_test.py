@@ -216,6 +216,19 @@ class Lifecycle(CuvilTest):
         toml.write_bytes(example.out)
         self.ok("config", "--config", str(toml))
 
+    def test_without_lazy_load_a_request_loads_nothing(self) -> None:
+        daemon = self.daemon("--lazy-load=false")
+        daemon.request("POST", "/admin/models/tiny/unload")
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if daemon.get("/admin/models")["models"][0]["state"] == "unloaded":
+                break
+            time.sleep(0.02)
+        status, _, body = daemon.request("POST", "/v1/completions", COMPLETION)
+        self.assertEqual(status, 503)
+        self.assertIn(b"load it first", body)
+        self.assertEqual(daemon.get("/admin/models")["models"][0]["state"], "unloaded")
+
     def test_a_taken_port_and_a_missing_model(self) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
