@@ -28,7 +28,7 @@ constexpr char kFooter[] =
 absl::StatusOr<int> Serve(const DaemonFlags& flags) {
   ASSIGN_OR_RETURN(const server::DaemonOptions options, ResolveDaemonOptions(flags));
   ASSIGN_OR_RETURN(const auto daemon, server::Daemon::Start(options));
-  RETURN_IF_ERROR(WorkFailed(daemon->Run()));
+  RETURN_IF_ERROR(daemon->Run());
   return kDone;
 }
 

@@ -1,5 +1,6 @@
 #include "server/daemon/daemon.h"
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <map>
@@ -138,7 +139,12 @@ class Daemon::Impl {
       const timespec wait = ready_told_ ? timespec{1, 0} : timespec{0, 5'000'000};
       const int signal = sigtimedwait(&signals, nullptr, &wait);
       if (signal == SIGTERM || signal == SIGINT) return Drain();
-      RETURN_IF_ERROR(TellReady());
+      absl::Status status = TellReady();
+      if (status.ok()) status = NothingToServe();
+      if (!status.ok()) {
+        Drain().IgnoreError();
+        return status;
+      }
       if (signal < 0 && ready_told_) Tick(++seconds);
     }
   }
@@ -225,10 +231,7 @@ class Daemon::Impl {
 
   // Once, when a model takes requests: the ready file and the service manager learn of it.
   absl::Status TellReady() {
-    if (ready_told_ || !pool_->ready()) {
-      if (!ready_told_ && pool_->started() && !failure_told_) TellFailure();
-      return absl::OkStatus();
-    }
+    if (ready_told_ || !pool_->ready()) return absl::OkStatus();
     ready_told_ = true;
     const std::string& file = options_.config.config.ready_file;
     if (!file.empty()) {
@@ -236,18 +239,25 @@ class Daemon::Impl {
       if (!http_address_.empty()) json["http"] = http_address_;
       if (!grpc_address_.empty()) json["grpc"] = grpc_address_;
       const std::string text = WriteJson(json) + "\n";
-      RETURN_IF_ERROR(
-          WriteFileAtomic(file, {reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+      const absl::Status written =
+          WriteFileAtomic(file, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+      if (!written.ok()) return absl::InternalError(written.message());
     }
     log_->Info(Event::kReady, {{Key::kHttp, http_address_}, {Key::kGrpc, grpc_address_}});
     service_.Ready("taking requests").IgnoreError();
     return absl::OkStatus();
   }
 
-  // Every model has failed: the daemon stays, so that an admin can see why and load another.
-  void TellFailure() {
-    failure_told_ = true;
-    service_.Status("no model could be loaded").IgnoreError();
+  // An error once every model has failed before any was ready: whoever started the daemon sees why
+  // at once. One that an admin may still load keeps it up.
+  absl::Status NothingToServe() const {
+    if (ready_told_ || !pool_->started()) return absl::OkStatus();
+    const std::vector<ModelInfo> models = pool_->Models();
+    const bool failed = std::ranges::all_of(
+        models, [](const ModelInfo& m) { return m.state == ModelState::kFailed; });
+    if (!failed) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("model '", models[0].name, "' could not be loaded: ", models[0].error));
   }
 
   void Tick(int seconds) {
@@ -316,7 +326,7 @@ class Daemon::Impl {
   std::unique_ptr<http::Server> http_;
   std::unique_ptr<grpc::Server> grpc_;
   std::string http_address_, grpc_address_;
-  bool ready_told_ = false, failure_told_ = false;
+  bool ready_told_ = false;
 };
 
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
