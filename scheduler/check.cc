@@ -10,7 +10,8 @@ namespace cuvil::scheduler {
 absl::Status Scheduler::Check() const {
   const auto fail = [](auto... what) { return absl::InternalError(absl::StrCat(what...)); };
   std::vector<const kvcache::SequencePages*> pages;
-  int64_t running = 0, guaranteed = 0, guaranteed_pages = 0, queued = 0, queued_tokens = 0;
+  int64_t running = 0, guaranteed = 0, guaranteed_pages = 0, queued = 0, queued_tokens = 0,
+          queued_rows = 0;
   int64_t deadlines = 0, in_flight = 0;
   for (const auto& [id, s] : sequences_) {
     pages.push_back(&s->pages);
@@ -32,6 +33,7 @@ absl::Status Scheduler::Check() const {
     if (!s->started) {
       ++queued;
       queued_tokens += s->prompt_tokens;
+      queued_rows += s->queued_rows;
     }
     if (s->stats.preemptions > options_.preemptions_max) {
       return fail("sequence ", id, " was preempted ", s->stats.preemptions, " times");
@@ -53,10 +55,10 @@ absl::Status Scheduler::Check() const {
     return fail("a committed step without progress: ", guaranteed, " guaranteed, ", in_flight,
                 " in flight");
   }
-  if (queued != queue_requests_ || queued_tokens != queue_tokens_ ||
+  if (queued != queue_requests_ || queued_tokens != queue_tokens_ || queued_rows != queue_rows_ ||
       queued > options_.queue_requests_max || queued_tokens > options_.queue_tokens_max) {
-    return fail("queue of ", queued, " sequences and ", queued_tokens, " tokens, kept ",
-                queue_requests_, " and ", queue_tokens_);
+    return fail("queue of ", queued, " sequences, ", queued_tokens, " tokens and ", queued_rows,
+                " rows, kept ", queue_requests_, ", ", queue_tokens_, " and ", queue_rows_);
   }
   if (deadlines != static_cast<int64_t>(deadlines_.size())) return fail("deadlines miscounted");
   if (stats_.submitted != stats_.ended + static_cast<int64_t>(sequences_.size()) ||

@@ -25,9 +25,11 @@ StepPlan Scheduler::Planner::Make() {
 }
 
 void Scheduler::Planner::Expire() {
+  const int64_t stay_max_us = sched_.service_time_.StayUs(-1);
   for (const auto& [deadline_us, id] : sched_.deadlines_) {
-    if (deadline_us > plan_.now_us) break;
+    if (deadline_us > plan_.now_us + stay_max_us) break;
     const Sequence& s = sched_.Get({id});
+    if (deadline_us > plan_.now_us && !Hopeless(s)) continue;
     plan_.expire.push_back(s.id);
     gone_.insert(id);
     if (s.guaranteed) guarantee_free_ += s.worst_pages;
@@ -37,6 +39,16 @@ void Scheduler::Planner::Expire() {
     if (!gone_.contains(id)) running_.push_back(&sched_.Get({id}));
   }
   present_ = static_cast<int64_t>(running_.size());
+}
+
+// Whether a sequence that never ran would miss its deadline if it started now, and another one
+// wants its place: that one can still make it. Not while nothing runs, so that a wrong estimate
+// cannot last.
+bool Scheduler::Planner::Hopeless(const Sequence& s) const {
+  const auto running = static_cast<int64_t>(sched_.running_.size());
+  if (s.started || running == 0) return false;
+  if (sched_.queue_requests_ <= sched_.options_.sequences_max - running) return false;
+  return s.deadline_us < plan_.now_us + sched_.service_time_.StayUs(s.tokens_max - s.prompt_tokens);
 }
 
 // Reserves the worst case of running sequences, first admitted first. The first that does not fit
@@ -81,9 +93,25 @@ int64_t Scheduler::Planner::PrefillRows(int64_t decoders) const {
   const Options& options = sched_.options_;
   const int64_t rows = options.rows_max - decoders;
   if (decoders == 0 || options.itl_target_us == 0) return rows;
+  const int64_t prompts = PromptsInNeed();
   const StepTimeModel& model = sched_.step_time_;
-  const int64_t within = model.known() ? model.RowsWithin(options.itl_target_us) - decoders : 0;
-  return std::min(rows, std::max(options.prefill_rows_min, within));
+  const int64_t within =
+      model.known() ? model.RowsWithin(options.itl_target_us * prompts) - decoders : 0;
+  return std::min(rows, std::max(options.prefill_rows_min * prompts, within));
+}
+
+// Prompts that want rows and could have them, running or waiting: 1 .. prefill_burst_max.
+int64_t Scheduler::Planner::PromptsInNeed() const {
+  const int64_t most = sched_.options_.prefill_burst_max;
+  int64_t prompts = 0;
+  for (const Sequence* s : running_) prompts += !Gone(*s) && !s->decodes();
+  const int64_t places = sched_.options_.sequences_max - present_;
+  int64_t starting = 0;
+  for (auto it = sched_.waiting_.begin(); it != sched_.waiting_.end(); ++it) {
+    if (starting >= places || prompts + starting >= most) break;
+    starting += MayStart(sched_.Get({*it}));
+  }
+  return std::clamp<int64_t>(prompts + starting, 1, most);
 }
 
 // Prompts compete for rows by priority, then fairness, then arrival, whether they run or wait. The
@@ -239,7 +267,7 @@ bool Scheduler::Planner::TryAdmit(const Sequence& s) {
 }
 
 int64_t Scheduler::Planner::ExpectedPages(const Sequence& s) const {
-  const int64_t expected = s.prompt_tokens + static_cast<int64_t>(sched_.expected_new_tokens_);
+  const int64_t expected = s.prompt_tokens + sched_.service_time_.NewTokens(-1);
   const int64_t positions = std::max<int64_t>(s.tokens.size(), std::min(s.positions_max, expected));
   const int64_t pages =
       s.pages.trim.PagesMax(positions, sched_.options_.page_tokens, sched_.options_.rows_max);

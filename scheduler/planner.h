@@ -34,7 +34,9 @@ class Scheduler::Planner {
   void PlanPrefills();
   void Emit();
 
+  bool Hopeless(const Sequence& s) const;
   int64_t PrefillRows(int64_t decoders) const;
+  int64_t PromptsInNeed() const;
   const Sequence* FirstPrefill() const;
   void Feed(const Sequence& s, int64_t rows_max);
   const Sequence* NextWaiting() const;

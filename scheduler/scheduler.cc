@@ -8,12 +8,6 @@
 #include "scheduler/sequence_state.h"
 
 namespace cuvil::scheduler {
-namespace {
-
-// How much one ended sequence moves the expected number of new tokens.
-constexpr double kLearn = 0.1;
-
-}  // namespace
 
 Scheduler::Scheduler(const Options& options)
     : options_(options),
@@ -21,7 +15,7 @@ Scheduler::Scheduler(const Options& options)
               .page_tokens = options.page_tokens,
               .prefix_cache = options.prefix_cache},
              options.prefix_hash_mask),
-      expected_new_tokens_(static_cast<double>(options.expected_new_tokens)) {
+      service_time_(options.expected_new_tokens) {
   CUVIL_CHECK(Validate(options).ok(), Validate(options).message());
 }
 
@@ -87,6 +81,7 @@ void Scheduler::Admit(const Admission& admission, int64_t now_us) {
   s.started = true;
   --queue_requests_;
   queue_tokens_ -= s.prompt_tokens;
+  queue_rows_ -= s.queued_rows;
   s.stats.scheduled_us = now_us;
   s.stats.cached_tokens = admission.match.tokens;
   fair_.Charge(s.tenant, s.prompt_tokens - admission.match.tokens);
@@ -107,6 +102,7 @@ std::vector<Ended> Scheduler::Apply(const StepPlan& plan, const StepResult& resu
   CUVIL_CHECK(!result.status.ok() || result.works.size() == plan.works.size(),
               "a result for each work");
   in_flight_ = false;
+  now_us_ = now_us;
   ++version_;
   if (!plan.works.empty()) ++stats_.steps;
   if (!result.status.ok()) {
@@ -114,7 +110,10 @@ std::vector<Ended> Scheduler::Apply(const StepPlan& plan, const StepResult& resu
     for (const Work& work : plan.works) Fail(&Get(work.id), result.status);
     return std::exchange(ended_, {});
   }
-  if (!plan.works.empty()) step_time_.Add(plan.rows, result.elapsed_us);
+  if (!plan.works.empty()) {
+    step_time_.Add(plan.rows, result.elapsed_us);
+    if (queue_requests_ > 0) service_time_.AddSaturatedStep(plan.rows, now_us - plan.now_us);
+  }
   for (size_t i = 0; i < plan.works.size(); ++i) {
     ApplyWork(plan.works[i], result.works[i], now_us);
   }
@@ -184,13 +183,12 @@ Ended Scheduler::End(Sequence* s, EndReason reason, absl::Status status) {
   if (!s->started) {
     --queue_requests_;
     queue_tokens_ -= s->prompt_tokens;
+    queue_rows_ -= s->queued_rows;
   }
   if (s->deadline_us > 0) deadlines_.erase({s->deadline_us, s->id.value});
   fair_.Leave(s->tenant);
   const bool natural = reason == EndReason::kFinished || reason == EndReason::kLength;
-  if (natural && s->generates()) {
-    expected_new_tokens_ += kLearn * (ended.stats.new_tokens - expected_new_tokens_);
-  }
+  if (natural && s->generates()) service_time_.AddEnded(ended.stats, now_us_);
   ++stats_.ended;
   ++(reason == EndReason::kFinished   ? stats_.finished
      : reason == EndReason::kLength   ? stats_.length
@@ -223,6 +221,7 @@ Stats Scheduler::stats() const {
   stats.waiting = static_cast<int64_t>(waiting_.size());
   stats.running = static_cast<int64_t>(running_.size());
   stats.waiting_tokens = queue_tokens_;
+  stats.waiting_rows = queue_rows_;
   stats.pages_total = cache_.pool().total();
   stats.pages_owned = cache_.pool().owned();
   stats.pages_cached = cache_.pool().cached();

@@ -22,6 +22,7 @@
 #include "kvcache/kv_cache.h"
 #include "scheduler/fair_share.h"
 #include "scheduler/sequence.h"
+#include "scheduler/service_time.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/step_time.h"
 
@@ -45,6 +46,10 @@ struct Options {
   int64_t itl_target_us = 100'000;
   // A prompt gets these rows at least, whatever the target: one page, or long prompts never end.
   int64_t prefill_rows_min = 32;
+  // Prompts that come together share one step's floor and target times their number, up to this:
+  // four times 25 ms between two tokens still reads as fluent, and a burst is not let in one by
+  // one.
+  int64_t prefill_burst_max = 4;
   // After these a sequence is only admitted with its worst case reserved: bounds wasted work.
   int preemptions_max = 2;
   // A step that fails once may be bad luck (a lost device that came back); thrice is the request.
@@ -65,6 +70,7 @@ absl::Status Validate(const Options& options);
 struct Stats {
   int64_t waiting = 0, running = 0;  // running: has pages
   int64_t waiting_tokens = 0;        // prompt tokens of those that never ran
+  int64_t waiting_rows = 0;          // that those are expected to take in all
   int64_t pages_total = 0, pages_owned = 0, pages_cached = 0, pages_free = 0;
   int64_t guaranteed_pages = 0;  // worst cases reserved
   // Since the start.
@@ -126,6 +132,7 @@ class Scheduler {
 
   Stats stats() const;
   const StepTimeModel& step_time() const { return step_time_; }
+  const ServiceTime& service_time() const { return service_time_; }
   // Verifies every invariant; Internal with a sentence. O(everything): for tests.
   absl::Status Check() const;
 
@@ -147,14 +154,15 @@ class Scheduler {
   kvcache::KvCache cache_;
   FairShare fair_;
   StepTimeModel step_time_;
+  ServiceTime service_time_;
   std::map<int64_t, std::unique_ptr<Sequence>> sequences_;  // all accepted, by arrival
   std::set<int64_t> waiting_;                               // ids
   std::vector<int64_t> running_;                            // ids by admission
   std::set<std::pair<int64_t, int64_t>> deadlines_;         // (deadline, id)
   std::vector<Ended> ended_;                                // at Commit, for the next Apply
   int64_t next_id_ = 1, version_ = 0, committed_ = -1, admissions_ = 0;
-  int64_t guaranteed_pages_ = 0, queue_requests_ = 0, queue_tokens_ = 0;
-  double expected_new_tokens_ = 0;
+  int64_t guaranteed_pages_ = 0, queue_requests_ = 0, queue_tokens_ = 0, queue_rows_ = 0;
+  int64_t now_us_ = 0;  // of the last Apply
   bool draining_ = false, in_flight_ = false;
   Stats stats_;
 };

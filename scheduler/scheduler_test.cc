@@ -294,6 +294,61 @@ TEST(Scheduler, DeadlinesExpireInTheQueueAndWhileRunning) {
   EXPECT_EQ(d.sched.NextWakeup(), std::nullopt);
 }
 
+TEST(Scheduler, PromptsThatComeTogetherShareMoreOfAStep) {
+  Options o = Small();
+  o.pages = 64;
+  o.rows_max = 64;
+  o.sequences_max = 8;
+  o.itl_target_us = 1;  // nothing is within it: the floor counts
+  Driver d(o);
+  d.Submit({.prompt = Prompt(4), .max_new_tokens = 20});
+  d.Step();
+  d.Submit({.prompt = Prompt(40, 100), .max_new_tokens = 4});
+  EXPECT_EQ(d.Step().rows, 1 + 4);
+  for (int i = 2; i < 6; ++i) d.Submit({.prompt = Prompt(40, i * 100), .max_new_tokens = 4});
+  // Five prompts now, and prefill_burst_max is 4.
+  EXPECT_EQ(d.Step().rows, 1 + 4 * 4);
+}
+
+TEST(Scheduler, APlaceGoesToOneThatCanStillMakeItsDeadline) {
+  Options o = Small();
+  o.sequences_max = 1;
+  Driver d(o);
+  // It teaches that a sequence stays for some microseconds: a step each.
+  d.Submit({.prompt = Prompt(4), .max_new_tokens = 6});
+  while (d.ended.empty()) d.Step();
+  d.ended.clear();
+  d.Submit({.prompt = Prompt(4), .max_new_tokens = 6});
+  d.Step();
+  const SequenceId hopeless =
+      d.Submit({.prompt = Prompt(4), .max_new_tokens = 6, .deadline_us = d.now + 2});
+  const SequenceId makes_it =
+      d.Submit({.prompt = Prompt(4), .max_new_tokens = 6, .deadline_us = d.now + 1000});
+  d.Step();
+  ASSERT_EQ(d.ended.size(), 1u);
+  EXPECT_EQ(d.ended[0].id, hopeless);
+  EXPECT_EQ(d.ended[0].reason, EndReason::kDeadline);
+  while (d.ended.size() < 3) d.Step();
+  EXPECT_EQ(d.ended[2].id, makes_it);
+  EXPECT_EQ(d.ended[2].reason, EndReason::kLength);
+}
+
+TEST(Scheduler, AShortDeadlineIsTriedWhereNobodyElseWaits) {
+  Options o = Small();
+  Driver d(o);
+  d.Submit({.prompt = Prompt(4), .max_new_tokens = 6});
+  while (d.ended.empty()) d.Step();
+  d.ended.clear();
+  d.Submit({.prompt = Prompt(4), .max_new_tokens = 6});
+  d.Step();
+  const SequenceId tried =
+      d.Submit({.prompt = Prompt(4), .max_new_tokens = 6, .deadline_us = d.now + 2});
+  const StepPlan plan = d.Step();
+  EXPECT_TRUE(plan.expire.empty());
+  ASSERT_EQ(plan.admit.size(), 1u);
+  EXPECT_EQ(plan.admit[0].id, tried);
+}
+
 TEST(Scheduler, RefusesWithTheLimitAndItsName) {
   Options o = Small();
   o.queue_requests_max = 2;

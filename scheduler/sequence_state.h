@@ -25,6 +25,8 @@ struct Scheduler::Sequence {
   int64_t positions_max = 0;  // positions ever written: the last new token is not
   int64_t worst_pages = 0;    // held at once, at most
 
+  int64_t queued_rows = 0;  // counted in the queue while it never ran
+
   bool running = false;      // else waiting
   bool guaranteed = false;   // worst_pages are reserved for it
   bool started = false;      // was admitted once: left the queue, was charged

@@ -29,6 +29,7 @@ absl::Status Validate(const Options& o) {
   RETURN_IF_ERROR(positive("queue_requests_max", o.queue_requests_max));
   RETURN_IF_ERROR(positive("queue_tokens_max", o.queue_tokens_max));
   RETURN_IF_ERROR(positive("prefill_rows_min", o.prefill_rows_min));
+  RETURN_IF_ERROR(positive("prefill_burst_max", o.prefill_burst_max));
   RETURN_IF_ERROR(positive("oldest_every", o.oldest_every));
   if (o.pages > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(
@@ -110,6 +111,8 @@ absl::StatusOr<SequenceId> Scheduler::Accept(Spec spec, int64_t now_us) {
   if (s->deadline_us > 0) deadlines_.emplace(s->deadline_us, s->id.value);
   ++queue_requests_;
   queue_tokens_ += prompt;
+  s->queued_rows = service_time_.Rows(prompt, s->tokens_max - prompt);
+  queue_rows_ += s->queued_rows;
   waiting_.insert(s->id.value);
   const SequenceId id = s->id;
   sequences_.emplace(id.value, std::move(s));

@@ -6,7 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "engine/engine.h"
+#include "server/api/retry.h"
 #include "server/engine/prompt_logprobs.h"
 
 namespace cuvil::server {
@@ -21,6 +23,9 @@ int64_t NowUs() {
 // Rows a prompt gets in a step though streams wait. With half a page a step of few streams takes
 // about twice its time, on any model: linear kernels read their weights once for all rows.
 constexpr int64_t kPrefillRowsMin = 16;
+
+int64_t SequencesOf(const GenerateRequest& r) { return std::max(r.choices, r.best_of); }
+int64_t PromptOf(const GenerateRequest& r) { return static_cast<int64_t>(r.prompt.size()); }
 
 absl::Status Stopped() {
   return absl::UnavailableError("the model is being stopped; send the request again");
@@ -131,24 +136,48 @@ absl::Status ModelHost::Submit(uint64_t handle, GenerateRequest request,
       (request.deadline_ms == 0 || request.deadline_ms > options_.deadline_ms_max))
     request.deadline_ms = options_.deadline_ms_max;
   RETURN_IF_ERROR(Validate(request));
-  const int64_t sequences = std::max(request.choices, request.best_of);
-  const int64_t tokens = sequences * static_cast<int64_t>(request.prompt.size());
   std::lock_guard lock(mutex_);
-  if (draining_ || stop_) {
-    return absl::UnavailableError("the server takes no new requests: it is stopping; try another");
-  }
-  const int64_t waiting = load_.waiting + inbox_sequences_;
-  if (waiting + sequences > options_.queue_requests_max ||
-      waiting_tokens_ + inbox_tokens_ + tokens > options_.queue_tokens_max) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the queue is full: ", waiting, " sequences with ",
-                     waiting_tokens_ + inbox_tokens_, " prompt tokens wait; try again later"));
-  }
+  RETURN_IF_ERROR(CheckRoom(request));
+  const int64_t sequences = SequencesOf(request), prompt = PromptOf(request);
   inbox_sequences_ += sequences;
-  inbox_tokens_ += tokens;
+  inbox_tokens_ += sequences * prompt;
+  inbox_rows_ += sequences * service_time_.Rows(prompt, request.max_tokens);
   inbox_.push_back({handle, std::move(request), std::move(sink), NowUs()});
   live_.fetch_add(1);
   wake_.notify_one();
+  return absl::OkStatus();
+}
+
+// Whether the queue takes it, and leads it to an end before its deadline. What would be late is not
+// let in: it would take its time from those that are not. REQUIRES: mutex_ is held.
+absl::Status ModelHost::CheckRoom(const GenerateRequest& request) const {
+  if (draining_ || stop_) {
+    return absl::UnavailableError("the server takes no new requests: it is stopping; try another");
+  }
+  const int64_t sequences = SequencesOf(request), prompt = PromptOf(request);
+  const int64_t waiting = load_.waiting + inbox_sequences_;
+  const int64_t tokens = waiting_tokens_ + inbox_tokens_;
+  const bool waits = load_.running + waiting >= options_.sequences_max;
+  const int64_t wait_us = waits ? service_time_.WaitUs(waiting_rows_ + inbox_rows_) : 0;
+  if (waiting + sequences > options_.queue_requests_max ||
+      tokens + sequences * prompt > options_.queue_tokens_max) {
+    // Half a queue later there is room for all who are told so now.
+    return WithRetryAfter(absl::ResourceExhaustedError(
+                              absl::StrCat("the queue is full: ", waiting, " sequences with ",
+                                           tokens, " prompt tokens wait; try again later")),
+                          wait_us / 2);
+  }
+  const int64_t deadline_us = request.deadline_ms * 1000;
+  const int64_t needs_us = wait_us + service_time_.StayUs(request.max_tokens);
+  if (wait_us > 0 && deadline_us > 0 && needs_us > deadline_us) {
+    return WithRetryAfter(absl::ResourceExhaustedError(
+                              absl::StrFormat("the queue is too long for this request's deadline: "
+                                              "%d sequences wait, and it would end "
+                                              "in %.1f s, not within %.1f s; try again later",
+                                              waiting, static_cast<double>(needs_us) * 1e-6,
+                                              static_cast<double>(deadline_us) * 1e-6)),
+                          needs_us - deadline_us);
+  }
   return absl::OkStatus();
 }
 
@@ -213,6 +242,7 @@ bool ModelHost::TakeInbox() {
     // They count as waiting until Publish counts them among the scheduler's.
     taken_sequences_ = inbox_sequences_;
     taken_tokens_ = inbox_tokens_;
+    taken_rows_ = inbox_rows_;
     busy_.store(true);
   }
   for (Submission& s : submissions) Begin(std::move(s));
@@ -443,8 +473,11 @@ void ModelHost::Publish() {
            .pages_cached = s.pages_cached,
            .page_tokens = runner_->page_tokens()};
   waiting_tokens_ = s.waiting_tokens;
+  waiting_rows_ = s.waiting_rows;
+  service_time_ = scheduler_->service_time();
   inbox_sequences_ -= std::exchange(taken_sequences_, 0);
   inbox_tokens_ -= std::exchange(taken_tokens_, 0);
+  inbox_rows_ -= std::exchange(taken_rows_, 0);
 }
 
 }  // namespace cuvil::server

@@ -87,6 +87,7 @@ class ModelHost {
   ModelHost(std::shared_ptr<const engine::Model> model, const HostOptions& options,
             EngineObserver* observer);
   absl::Status Validate(const GenerateRequest& request) const;
+  absl::Status CheckRoom(const GenerateRequest& request) const;
   void Loop();
   bool TakeInbox();  // false: stop
   void Begin(Submission submission);
@@ -114,7 +115,7 @@ class ModelHost {
   std::unique_ptr<scheduler::Scheduler> scheduler_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Answer>> answers_;
   absl::flat_hash_map<int64_t, Place> places_;      // by sequence id
-  int64_t taken_sequences_ = 0, taken_tokens_ = 0;  // from the inbox, not published yet
+  int64_t taken_sequences_ = 0, taken_tokens_ = 0, taken_rows_ = 0;  // from the inbox, not published yet
   bool idle_plan_ = true;  // the last plan had nothing to run, and nothing has changed since
 
   // Guards what follows, to live_. Not absl::Mutex: the thread sanitizer does not see into
@@ -127,7 +128,8 @@ class ModelHost {
   bool draining_ = false;
   int64_t inbox_sequences_ = 0, inbox_tokens_ = 0;
   Load load_;
-  int64_t waiting_tokens_ = 0;
+  int64_t waiting_tokens_ = 0, waiting_rows_ = 0, inbox_rows_ = 0;
+  scheduler::ServiceTime service_time_;
 
   std::atomic<int64_t> live_{0}, steps_{0};
   std::atomic<bool> busy_{false};

@@ -8,6 +8,7 @@
 #include "engine/generate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/api/retry.h"
 #include "server/engine/test_model.h"
 
 namespace cuvil::server {
@@ -197,6 +198,31 @@ TEST_F(ModelHostTest, WhatTheQueueAcceptedItDoesNotRefuseLater) {
       sinks.back()->Wait();
     }
   }
+  for (const auto& sink : sinks) {
+    sink->Wait();
+    EXPECT_EQ(sink->result().last.status, absl::OkStatus());
+  }
+}
+
+TEST_F(ModelHostTest, WhatWouldBeLateIsRefusedWhileOthersWait) {
+  const auto host = Start({.sequences_max = 1});
+  std::vector<std::shared_ptr<Collector>> sinks;
+  const auto submit = [&](int64_t tokens, int64_t deadline_ms) {
+    GenerateRequest r = Request(TestTokens(20, 1 + static_cast<int>(sinks.size())), tokens);
+    r.deadline_ms = deadline_ms;
+    sinks.push_back(std::make_shared<Collector>());
+    return host->Submit(next_++, std::move(r), sinks.back());
+  };
+  // These teach what waiting and staying cost.
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(submit(40, 0), absl::OkStatus());
+  for (const auto& sink : sinks) sink->Wait();
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(submit(400, 0), absl::OkStatus());
+  const absl::Status late = submit(400, 1);
+  EXPECT_EQ(late.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(late.message()), HasSubstr("too long for this request's deadline"));
+  EXPECT_GE(RetryAfterS(late), 1);
+  sinks.pop_back();
+  EXPECT_EQ(submit(1, 3'600'000), absl::OkStatus());
   for (const auto& sink : sinks) {
     sink->Wait();
     EXPECT_EQ(sink->result().last.status, absl::OkStatus());

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "base/json.h"
 #include "gtest/gtest.h"
+#include "server/api/retry.h"
 #include "server/openai/embedding_answer.h"
 #include "server/openai/error.h"
 #include "server/openai/fake_backend.h"
@@ -234,6 +235,10 @@ TEST(Errors, MapStatusesAndHideTheInside) {
   };
   EXPECT_EQ(of(absl::StatusCode::kResourceExhausted, "full").status, 429);
   EXPECT_EQ(of(absl::StatusCode::kResourceExhausted, "full").retry_after_s, 1);
+  const absl::Status full = absl::ResourceExhaustedError("full");
+  EXPECT_EQ(ErrorOf(WithRetryAfter(full, 2'000'001)).retry_after_s, 3);
+  EXPECT_EQ(ErrorOf(WithRetryAfter(full, 0)).retry_after_s, 1);
+  EXPECT_EQ(ErrorOf(WithRetryAfter(full, int64_t{1} << 60)).retry_after_s, 60);
   EXPECT_EQ(of(absl::StatusCode::kUnavailable, "loading").message, "loading");
   EXPECT_TRUE(of(absl::StatusCode::kInternal, "x").never_retry);
   EXPECT_TRUE(of(absl::StatusCode::kUnknown, "x").never_retry);

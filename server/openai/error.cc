@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/cord.h"
+#include "server/api/retry.h"
 #include "server/openai/json_writer.h"
 
 namespace cuvil::server::openai {
@@ -10,7 +11,8 @@ namespace {
 
 constexpr char kParamUrl[] = "cuvil/param";
 constexpr char kCodeUrl[] = "cuvil/code";
-// Short enough that a queue which has emptied is found soon, long enough not to hammer a full one.
+// Where the error does not know better. Short enough that a queue which has emptied is found soon,
+// long enough not to hammer a full one.
 constexpr int kRetryAfterBusy = 1;
 // Loading takes seconds.
 constexpr int kRetryAfterUnavailable = 5;
@@ -101,8 +103,9 @@ ApiError ErrorOf(const absl::Status& status) {
   if (error.code.empty()) error.code = row.error_code;
   const bool unsaid = error.message.empty() || row.http == 500;
   if (row.instead != nullptr && (unsaid || ShowsInside(error.message))) error.message = row.instead;
-  if (row.http == 429) error.retry_after_s = kRetryAfterBusy;
-  if (row.http == 503) error.retry_after_s = kRetryAfterUnavailable;
+  const int said = RetryAfterS(status);
+  if (row.http == 429) error.retry_after_s = said > 0 ? said : kRetryAfterBusy;
+  if (row.http == 503) error.retry_after_s = said > 0 ? said : kRetryAfterUnavailable;
   error.never_retry = row.http == 500 || row.http == 504;
   return error;
 }

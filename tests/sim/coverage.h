@@ -24,13 +24,24 @@ class Coverage {
 
 // Everything a big run must have met.
 inline constexpr std::string_view kMustHappen[] = {
-    "abort waiting",    "abort preempted",  "abort running", "abort in flight",    "abort unknown",
-    "admitted",         "all rows",         "choices after", "commit failed",      "cached tokens",
-    "deadline running", "deadline waiting", "drain",         "drop cached",        "end aborted",
-    "end deadline",     "end error",        "end finished",  "end length",         "evictions",
-    "guaranteed",       "long prompt",      "oldest first",  "opportunistic",      "preemptions",
-    "refused drain",    "refused invalid",  "refused queue", "resumed from cache", "row error",
-    "slow step",        "step error",       "swap",          "trimmed pages",      "trimmed hit",
+    "deadline hopeless", "abort waiting",
+    "abort preempted",   "abort running",
+    "abort in flight",   "abort unknown",
+    "admitted",          "all rows",
+    "choices after",     "commit failed",
+    "cached tokens",     "deadline running",
+    "deadline waiting",  "drain",
+    "drop cached",       "end aborted",
+    "end deadline",      "end error",
+    "end finished",      "end length",
+    "evictions",         "guaranteed",
+    "long prompt",       "oldest first",
+    "opportunistic",     "preemptions",
+    "refused drain",     "refused invalid",
+    "refused queue",     "resumed from cache",
+    "row error",         "slow step",
+    "step error",        "swap",
+    "trimmed pages",     "trimmed hit",
     "upgraded",
 };
 

@@ -61,11 +61,50 @@ absl::Status World::CheckPlan(const StepPlan& plan) {
       return Broken("sequence ", id, " decodes but has no row");
     }
   }
+  RETURN_IF_ERROR(CheckExpired(plan));
   const auto& model = sched_->step_time();
+  const int64_t together = PromptsTogether(plan);
   if (streaming > 0 && options_.itl_target_us > 0 && model.known() &&
-      rows - decodes > options_.prefill_rows_min &&
-      model.Predict(rows) > static_cast<double>(options_.itl_target_us)) {
+      rows - decodes > options_.prefill_rows_min * together &&
+      model.Predict(rows) > static_cast<double>(options_.itl_target_us * together)) {
     return Broken("a step of ", rows, " rows keeps the decoding ones waiting");
+  }
+  return absl::OkStatus();
+}
+
+// Prompts that could have rows of this step: as many may share the patience of those that decode.
+int64_t World::PromptsTogether(const StepPlan& plan) const {
+  int64_t prompts = 0, starting = 0, places = options_.sequences_max;
+  for (const int64_t id : live_) {
+    const Client& c = clients_.at(id);
+    if (std::ranges::count(plan.expire, SequenceId{id}) > 0) continue;
+    // A preempted one gives its place to another in the same plan.
+    const bool stays = c.running && std::ranges::count(plan.preempt, SequenceId{id}) == 0;
+    places -= stays;
+    prompts += c.running && !c.decoding;
+    starting += Eligible(c);
+  }
+  prompts += std::min(starting, places);
+  return std::clamp<int64_t>(prompts, 1, options_.prefill_burst_max);
+}
+
+// Before its deadline only one goes that never ran, while others run and wait for more places than
+// there are.
+absl::Status World::CheckExpired(const StepPlan& plan) {
+  int64_t running = 0, queued = 0;
+  for (const int64_t id : live_) {
+    running += Find({id}).running;
+    queued += !Find({id}).ever_ran;
+  }
+  for (const SequenceId id : plan.expire) {
+    Client& c = Find(id);
+    if (c.deadline_us == 0) return Broken("expired without a deadline");
+    if (c.deadline_us <= now_us_) continue;
+    if (c.ever_ran || running == 0 || queued <= options_.sequences_max - running) {
+      return Broken("sequence ", id.value, " expired too early");
+    }
+    c.hopeless = true;
+    coverage_->Count("deadline hopeless");
   }
   return absl::OkStatus();
 }

@@ -249,7 +249,8 @@ absl::Status World::OnEnded(const Ended& ended) {
       break;
     case EndReason::kDeadline:
       coverage_->Count("end deadline");
-      if (c.deadline_us == 0 || c.deadline_us > now_us_) return Broken("expired too early");
+      if (c.deadline_us == 0 || (c.deadline_us > now_us_ && !c.hopeless))
+        return Broken("expired too early");
       break;
     case EndReason::kError:
       coverage_->Count("end error");

@@ -37,7 +37,7 @@ class World {
     std::vector<int32_t> tokens;
     int64_t rows_delivered = 0;
     bool running = false, decoding = false, prompt_done = false, ever_ran = false;
-    bool aborted = false, ended = false;
+    bool aborted = false, ended = false, hopeless = false;
     int retries = 0;
     int64_t eligible_at = -1;    // admissions so far when it could first start
     int64_t admissions_max = 0;  // by then it must have been admitted
@@ -59,6 +59,8 @@ class World {
   absl::Status Step();
   absl::Status CheckPlan(const scheduler::StepPlan& plan);
   absl::Status CheckAdmissions(const scheduler::StepPlan& plan);
+  absl::Status CheckExpired(const scheduler::StepPlan& plan);
+  int64_t PromptsTogether(const scheduler::StepPlan& plan) const;
   absl::Status CommitOrFail(const scheduler::StepPlan& plan, bool* committed);
   void FollowPlan(const scheduler::StepPlan& plan);
   absl::Status RunDevice(const scheduler::StepPlan& plan, scheduler::StepResult* result);
