@@ -7,6 +7,19 @@
 #include "base/checked.h"
 
 namespace cuvil::scheduler {
+namespace {
+
+// Positions that `rows` rows of `s` from `begin` on look at, summed: each one more than the row
+// before, up to what is kept.
+int64_t KeysOf(const auto& s, int64_t begin, int64_t rows) {
+  const kvcache::TrimPolicy& trim = s.pages.trim;
+  const int64_t growing =
+      trim.enabled() ? std::clamp<int64_t>(trim.max_kv_len - begin, 0, rows) : rows;
+  const int64_t flat = rows - growing;
+  return growing * begin + growing * (growing + 1) / 2 + (flat > 0 ? flat * trim.max_kv_len : 0);
+}
+
+}  // namespace
 
 Scheduler::Planner::Planner(const Scheduler& scheduler, int64_t now_us) : sched_(scheduler) {
   plan_.now_us = now_us;
@@ -86,18 +99,46 @@ void Scheduler::Planner::PlanDecodes() {
     available_ -= need;
     decodes_.push_back({.s = s, .begin = s->pages.length, .rows = 1, .reserved = need});
   }
-  prefill_rows_ = PrefillRows(static_cast<int64_t>(decodes_.size()));
+  SetBudget();
 }
 
-int64_t Scheduler::Planner::PrefillRows(int64_t decoders) const {
+// While others decode, a step with prompts may take as long as the target says, or twice what it
+// takes without them: where that alone is over the target, prompts would crawl otherwise.
+void Scheduler::Planner::SetBudget() {
   const Options& options = sched_.options_;
-  const int64_t rows = options.rows_max - decoders;
-  if (decoders == 0 || options.itl_target_us == 0) return rows;
+  prefill_rows_ = options.rows_max - static_cast<int64_t>(decodes_.size());
+  floor_rows_ = prefill_rows_;
+  if (decodes_.empty() || options.itl_target_us == 0) return;
   const int64_t prompts = PromptsInNeed();
+  floor_rows_ = options.prefill_rows_min * prompts;
   const StepTimeModel& model = sched_.step_time_;
-  const int64_t within =
-      model.known() ? model.RowsWithin(options.itl_target_us * prompts) - decoders : 0;
-  return std::min(rows, std::max(options.prefill_rows_min * prompts, within));
+  if (!model.known()) return;
+  StepLoad decoding;
+  for (const Slot& slot : decodes_)
+    decoding = decoding + StepLoad{1, KeysOf(*slot.s, slot.begin, 1)};
+  const double without = model.Predict(decoding);
+  prefill_us_ =
+      std::max(static_cast<double>(options.itl_target_us * prompts), 2 * without) - without;
+}
+
+// Rows that a prompt may still have in this step, from position `begin` on.
+int64_t Scheduler::Planner::RowsLeft(const Sequence& s, int64_t begin) const {
+  const StepTimeModel& model = sched_.step_time_;
+  int64_t within = 0;
+  if (prefill_us_ > 0) {
+    // Later rows look farther: as many as fit if all looked as the first one does are too many, and
+    // what they look at on average is enough for the rest.
+    within = std::min(prefill_rows_, model.RowsWithin(prefill_us_, KeysOf(s, begin, 1)));
+    if (within > 0)
+      within = model.RowsWithin(prefill_us_, CeilDiv(KeysOf(s, begin, within), within));
+  }
+  return std::min(prefill_rows_, std::max(floor_rows_, within));
+}
+
+void Scheduler::Planner::Spend(const Sequence& s, int64_t begin, int64_t rows) {
+  prefill_rows_ -= rows;
+  floor_rows_ = std::max<int64_t>(0, floor_rows_ - rows);
+  prefill_us_ -= sched_.step_time_.Extra({rows, KeysOf(s, begin, rows)});
 }
 
 // Prompts that want rows and could have them, running or waiting: 1 .. prefill_burst_max.
@@ -167,7 +208,8 @@ void Scheduler::Planner::Feed(const Sequence& s, int64_t rows_max) {
                 .table = static_cast<int64_t>(s.pages.pages.size()),
                 .guaranteed = Guaranteed(s)};
   if (slot != nullptr) draft = *slot;
-  int64_t rows = std::min({rows_max, prefill_rows_, s.pending() - draft.rows});
+  const int64_t begin = draft.begin + draft.rows;
+  int64_t rows = std::min({rows_max, RowsLeft(s, begin), s.pending() - draft.rows});
   if (draft.guaranteed) MakeRoom(PagesForRows(draft, rows), s);
   rows = std::min(rows, RowsThatFit(draft, available_));
   if (rows <= 0) return;
@@ -176,7 +218,7 @@ void Scheduler::Planner::Feed(const Sequence& s, int64_t rows_max) {
   draft.reserved += pages;
   draft.table += pages;
   draft.rows += rows;
-  prefill_rows_ -= rows;
+  Spend(s, begin, rows);
   slot = FindSlot(&prefills_, s);  // making room may have moved it
   if (slot != nullptr) {
     *slot = draft;
@@ -240,7 +282,7 @@ bool Scheduler::Planner::TryAdmit(const Sequence& s) {
                .table = static_cast<int64_t>(admission.match.pages.size()),
                .guaranteed = guaranteed};
   const int64_t pending = static_cast<int64_t>(s.tokens.size()) - slot.begin;
-  slot.rows = std::min({prefill_rows_, pending, RowsThatFit(slot, available_ - cached)});
+  slot.rows = std::min({RowsLeft(s, slot.begin), pending, RowsThatFit(slot, available_ - cached)});
   if (slot.rows <= 0 || cached > available_) return false;
   const int64_t rows = std::exchange(slot.rows, 0);
   slot.reserved = PagesForRows(slot, rows);
@@ -259,7 +301,7 @@ bool Scheduler::Planner::TryAdmit(const Sequence& s) {
     ++opportunistic_;
   }
   if (!s.started) charges_[s.tenant] += pending / sched_.fair_.weight(s.tenant);
-  prefill_rows_ -= rows;
+  Spend(s, slot.begin, rows);
   admitted_.insert(s.id.value);
   prefills_.push_back(slot);
   plan_.admit.push_back(std::move(admission));
@@ -367,6 +409,7 @@ void Scheduler::Planner::Emit() {
       work.outputs_from = std::min(work.outputs_from, std::max(work.begin, s.outputs_done));
     }
     plan_.rows += slot.rows;
+    plan_.keys += KeysOf(s, slot.begin, slot.rows);
     plan_.new_pages += slot.reserved;
     plan_.works.push_back(work);
   };

@@ -35,7 +35,9 @@ class Scheduler::Planner {
   void Emit();
 
   bool Hopeless(const Sequence& s) const;
-  int64_t PrefillRows(int64_t decoders) const;
+  void SetBudget();
+  int64_t RowsLeft(const Sequence& s, int64_t begin) const;
+  void Spend(const Sequence& s, int64_t begin, int64_t rows);
   int64_t PromptsInNeed() const;
   const Sequence* FirstPrefill() const;
   void Feed(const Sequence& s, int64_t rows_max);
@@ -74,7 +76,9 @@ class Scheduler::Planner {
   int64_t expected_pages_ = 0;                        // of all that run
   int64_t opportunistic_ = 0;                         // that run
   int64_t present_ = 0;                               // that run
-  int64_t prefill_rows_ = 0;                          // left
+  // What is left to prompts: rows, of those the ones they get whatever the time, and time.
+  int64_t prefill_rows_ = 0, floor_rows_ = 0;
+  double prefill_us_ = 0;
 };
 
 }  // namespace cuvil::scheduler

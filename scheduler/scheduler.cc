@@ -111,7 +111,7 @@ std::vector<Ended> Scheduler::Apply(const StepPlan& plan, const StepResult& resu
     return std::exchange(ended_, {});
   }
   if (!plan.works.empty()) {
-    step_time_.Add(plan.rows, result.elapsed_us);
+    step_time_.Add({plan.rows, plan.keys}, result.elapsed_us);
     if (queue_requests_ > 0) service_time_.AddSaturatedStep(plan.rows, now_us - plan.now_us);
   }
   for (size_t i = 0; i < plan.works.size(); ++i) {

@@ -117,6 +117,31 @@ TEST(Scheduler, APromptKeepsItsFloorWhateverTheTarget) {
   EXPECT_EQ(plan.works[1].tokens.size(), 4u);
 }
 
+TEST(Scheduler, LateInALongPromptAStepTakesFewerRows) {
+  Options o = Small();
+  o.pages = 600;
+  o.context = 2000;
+  o.rows_max = 64;
+  o.itl_target_us = 4000;
+  Driver d(o);
+  d.Submit({.prompt = Prompt(4), .max_new_tokens = 1900});
+  // A row takes 50 and a key it looks at 1.
+  const auto step = [&] {
+    const StepPlan plan = d.sched.Plan(d.now);
+    EXPECT_TRUE(d.sched.Commit(plan).ok());
+    StepResult result = {.elapsed_us = 50 * plan.rows + plan.keys};
+    result.works.resize(plan.works.size(), WorkResult{.token = 7});
+    d.sched.Apply(plan, result, d.now += result.elapsed_us);
+    return result.elapsed_us;
+  };
+  for (int i = 0; i < 10; ++i) step();
+  d.Submit({.prompt = Prompt(1500, 100), .max_new_tokens = 1});
+  int64_t longest = 0;
+  for (int i = 0; i < 60; ++i) longest = std::max(longest, step());
+  EXPECT_LE(longest, 4400);  // the model needs some steps to see how a longer context costs
+  EXPECT_GT(d.sched.stats().prefill_rows, 500);
+}
+
 TEST(Scheduler, AnAbortedPromptIsCheapToRetry) {
   Driver d(Small());
   const SequenceId id = d.Submit({.prompt = Prompt(30), .max_new_tokens = 5});
@@ -302,12 +327,20 @@ TEST(Scheduler, PromptsThatComeTogetherShareMoreOfAStep) {
   o.itl_target_us = 1;  // nothing is within it: the floor counts
   Driver d(o);
   d.Submit({.prompt = Prompt(4), .max_new_tokens = 20});
-  d.Step();
+  const auto step = [&] {
+    const StepPlan plan = d.sched.Plan(d.now);
+    EXPECT_TRUE(d.sched.Commit(plan).ok());
+    StepResult result = {.elapsed_us = 100 * plan.rows};
+    result.works.resize(plan.works.size(), WorkResult{.token = 7});
+    d.sched.Apply(plan, result, ++d.now);
+    return plan.rows;
+  };
+  for (int i = 0; i < 3; ++i) step();
   d.Submit({.prompt = Prompt(40, 100), .max_new_tokens = 4});
-  EXPECT_EQ(d.Step().rows, 1 + 4);
+  EXPECT_EQ(step(), 1 + 4);
   for (int i = 2; i < 6; ++i) d.Submit({.prompt = Prompt(40, i * 100), .max_new_tokens = 4});
   // Five prompts now, and prefill_burst_max is 4.
-  EXPECT_EQ(d.Step().rows, 1 + 4 * 4);
+  EXPECT_EQ(step(), 1 + 4 * 4);
 }
 
 TEST(Scheduler, APlaceGoesToOneThatCanStillMakeItsDeadline) {

@@ -34,6 +34,8 @@ struct Admission {
 struct StepPlan {
   std::vector<Work> works;  // decoding sequences first
   int64_t rows = 0;         // tokens of all works
+  int64_t keys = 0;         // positions they look at, summed over rows; at most, if a model's own
+                            // layers look less far
 
   // For Commit; readers of works need not look.
   std::vector<Admission> admit;

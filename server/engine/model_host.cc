@@ -20,9 +20,9 @@ int64_t NowUs() {
       .count();
 }
 
-// Rows a prompt gets in a step though streams wait. With half a page a step of few streams takes
-// about twice its time, on any model: linear kernels read their weights once for all rows.
-constexpr int64_t kPrefillRowsMin = 16;
+// Rows a prompt gets in a step though streams wait and the step is over its target: what a decode
+// plan takes too, and at the end of a long context still about twice the time of a step without.
+constexpr int64_t kPrefillRowsMin = 8;
 
 int64_t SequencesOf(const GenerateRequest& r) { return std::max(r.choices, r.best_of); }
 int64_t PromptOf(const GenerateRequest& r) { return static_cast<int64_t>(r.prompt.size()); }

@@ -66,10 +66,33 @@ absl::Status World::CheckPlan(const StepPlan& plan) {
   const int64_t together = PromptsTogether(plan);
   if (streaming > 0 && options_.itl_target_us > 0 && model.known() &&
       rows - decodes > options_.prefill_rows_min * together &&
-      model.Predict(rows) > static_cast<double>(options_.itl_target_us * together)) {
-    return Broken("a step of ", rows, " rows keeps the decoding ones waiting");
+      model.Predict({rows, plan.keys}) > Patience(plan, together) + 1e-3) {
+    return Broken("a step of ", rows, " rows (", decodes, " decode) for ", together,
+                  " prompts takes ", model.Predict({rows, plan.keys}), " us, allowed are ",
+                  Patience(plan, together));
   }
   return absl::OkStatus();
+}
+
+// How long the step may take for the sake of prompts.
+double World::Patience(const StepPlan& plan, int64_t together) const {
+  scheduler::StepLoad decoding;
+  const auto add = [&](SequenceId id) {
+    const Client& c = clients_.at(id.value);
+    const int64_t length = static_cast<int64_t>(c.tokens.size());
+    const int64_t sees = c.trim.enabled() ? std::min(c.trim.max_kv_len, length) : length;
+    decoding = decoding + scheduler::StepLoad{1, sees};
+  };
+  for (const Work& work : plan.works) {
+    // Who comes back with one row to go is let in like a prompt.
+    if (work.role == Role::kDecode && clients_.at(work.id.value).running) add(work.id);
+  }
+  // One may still have to go for the sake of a prompt.
+  for (const SequenceId id : plan.preempt) {
+    if (clients_.at(id.value).decoding) add(id);
+  }
+  return std::max(static_cast<double>(options_.itl_target_us * together),
+                  2 * sched_->step_time().Predict(decoding));
 }
 
 // Prompts that could have rows of this step: as many may share the patience of those that decode.

@@ -60,6 +60,7 @@ class World {
   absl::Status CheckPlan(const scheduler::StepPlan& plan);
   absl::Status CheckAdmissions(const scheduler::StepPlan& plan);
   absl::Status CheckExpired(const scheduler::StepPlan& plan);
+  double Patience(const scheduler::StepPlan& plan, int64_t together) const;
   int64_t PromptsTogether(const scheduler::StepPlan& plan) const;
   absl::Status CommitOrFail(const scheduler::StepPlan& plan, bool* committed);
   void FollowPlan(const scheduler::StepPlan& plan);
