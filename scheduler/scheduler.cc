@@ -188,7 +188,9 @@ Ended Scheduler::End(Sequence* s, EndReason reason, absl::Status status) {
   if (s->deadline_us > 0) deadlines_.erase({s->deadline_us, s->id.value});
   fair_.Leave(s->tenant);
   const bool natural = reason == EndReason::kFinished || reason == EndReason::kLength;
-  if (natural && s->generates()) service_time_.AddEnded(ended.stats, now_us_);
+  if (natural && s->generates()) {
+    service_time_.AddEnded(ended.stats, s->open ? -1 : s->tokens_max - s->prompt_tokens, now_us_);
+  }
   ++stats_.ended;
   ++(reason == EndReason::kFinished   ? stats_.finished
      : reason == EndReason::kLength   ? stats_.length

@@ -17,6 +17,7 @@ struct Scheduler::Sequence {
   std::string tenant;
   int64_t deadline_us = 0;
   bool all_rows = false;
+  bool open = false;  // no limit of its own to new tokens
   SequenceId after;
 
   std::vector<int32_t> tokens;  // prompt, then new ones; the last one is fed by the next step

@@ -21,8 +21,9 @@ class ServiceTime {
 
   // A step of `rows` rows took `elapsed_us`, with its planning and sampling, while others waited.
   void AddSaturatedStep(int64_t rows, int64_t elapsed_us);
-  // A sequence that generates has come to its natural end.
-  void AddEnded(const SequenceStats& stats, int64_t now_us);
+  // A sequence that generates has come to its natural end. `max_new_tokens`: its own limit, or
+  // below 0.
+  void AddEnded(const SequenceStats& stats, int64_t max_new_tokens, int64_t now_us);
 
   // Expected; `max_new_tokens` below 0: no limit of its own.
   int64_t NewTokens(int64_t max_new_tokens) const;
@@ -32,13 +33,16 @@ class ServiceTime {
   }
   // Until everything queued, `rows` together, has started. 0 while no wait was ever seen.
   int64_t WaitUs(int64_t rows) const;
-  // From its start to its end. 0 while nothing has ended.
+  // From its start to its end, as good as never longer. 0 while nothing has ended.
   int64_t StayUs(int64_t max_new_tokens) const;
 
  private:
-  double new_tokens_;
-  double rows_ = 0, rows_us_ = 0;                   // faded sums over saturated steps
-  double first_token_us_ = 0, inter_token_us_ = 0;  // faded means
+  double MeanStayUs(double new_tokens) const;
+
+  double new_tokens_;              // faded mean
+  double used_share_ = 0;          // of their own limits, where they had one; faded mean
+  double rows_ = 0, rows_us_ = 0;  // faded sums over saturated steps
+  double first_token_us_ = 0, inter_token_us_ = 0, deviation_us_ = 0;  // faded means
   bool ended_ = false;
 };
 

@@ -111,7 +111,8 @@ absl::StatusOr<SequenceId> Scheduler::Accept(Spec spec, int64_t now_us) {
   if (s->deadline_us > 0) deadlines_.emplace(s->deadline_us, s->id.value);
   ++queue_requests_;
   queue_tokens_ += prompt;
-  s->queued_rows = service_time_.Rows(prompt, s->tokens_max - prompt);
+  s->open = open;
+  s->queued_rows = service_time_.Rows(prompt, spec.max_new_tokens);
   queue_rows_ += s->queued_rows;
   waiting_.insert(s->id.value);
   const SequenceId id = s->id;
