@@ -7,11 +7,20 @@
 
 namespace cuvil {
 
+// By the three old calls: they need nothing else of the library, and SHA256() sets up all of it.
+Sha256Digest Sha256(absl::Span<const uint8_t> bytes) {
+  static_assert(sizeof(Sha256Digest) == SHA256_DIGEST_LENGTH);
+  Sha256Digest digest;
+  SHA256_CTX context;
+  SHA256_Init(&context);
+  SHA256_Update(&context, bytes.data(), bytes.size());
+  SHA256_Final(digest.data(), &context);
+  return digest;
+}
+
 std::string Sha256Hex(absl::Span<const uint8_t> bytes) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(bytes.data(), bytes.size(), digest);
   std::string out;
-  for (const unsigned char byte : digest) absl::StrAppendFormat(&out, "%02x", byte);
+  for (const uint8_t byte : Sha256(bytes)) absl::StrAppendFormat(&out, "%02x", byte);
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Hashes: SHA-256 for content addresses, XXH3-128 for fast integrity checks of large data.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +10,8 @@
 
 namespace cuvil {
 
+using Sha256Digest = std::array<uint8_t, 32>;
+Sha256Digest Sha256(absl::Span<const uint8_t> bytes);
 // 64 lower-case hex digits.
 std::string Sha256Hex(absl::Span<const uint8_t> bytes);
 std::string Sha256Hex(std::string_view text);

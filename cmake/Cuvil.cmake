@@ -6,6 +6,10 @@ find_package(absl CONFIG REQUIRED)
 find_package(nlohmann_json 3.11 CONFIG REQUIRED)
 find_package(GTest REQUIRED)
 find_package(OpenSSL REQUIRED)
+# Only a digest and a comparison are wanted of it: from the archive, a few kilobytes. As a shared library it
+# costs every start 1 ms before main, and 2 more at the first digest.
+get_filename_component(openssl_home ${OPENSSL_CRYPTO_LIBRARY} DIRECTORY)
+find_library(CUVIL_LIBCRYPTO NAMES libcrypto.a HINTS ${openssl_home} REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
@@ -14,6 +18,8 @@ add_library(cuvil_flags INTERFACE)
 target_include_directories(cuvil_flags INTERFACE ${CMAKE_SOURCE_DIR})
 # The compile cache keys on the build id (base/build_id.h).
 target_link_options(cuvil_flags INTERFACE -Wl,--build-id=sha1)
+# Packages name every library they were ever built with; a process pays for each at every start.
+target_link_options(cuvil_flags INTERFACE -Wl,--as-needed)
 target_compile_options(cuvil_flags INTERFACE -Wall -Wextra -Werror=return-type -Wno-unused-parameter
                                              -Wno-missing-field-initializers -Wno-deprecated-declarations
                                              -ffp-contract=off)
@@ -37,11 +43,15 @@ option(CUVIL_PCH "Precompile the headers that nearly every file includes" ON)
 if(CUVIL_PCH)
   set(CUVIL_PCH_HEADERS <algorithm> <cstdint> <functional> <map> <memory> <string> <string_view> <vector>
       "${CMAKE_SOURCE_DIR}/base/status.h" "${CMAKE_SOURCE_DIR}/base/json.h" <absl/types/span.h>)
-  # A target needs a source of its own to hold its precompiled header.
+  # A target needs a source of its own to hold its precompiled header. One header for what goes into
+  # programs, one for what goes into modules too: the compiler wants the same kind of code in both.
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cc CONTENT "")
-  add_library(cuvil_pch STATIC ${CMAKE_BINARY_DIR}/precompiled.cc)
-  target_link_libraries(cuvil_pch PUBLIC cuvil_flags ${CUVIL_ABSL} nlohmann_json::nlohmann_json)
-  target_precompile_headers(cuvil_pch PRIVATE ${CUVIL_PCH_HEADERS})
+  foreach(pch IN ITEMS cuvil_pch cuvil_pch_pic)
+    add_library(${pch} STATIC ${CMAKE_BINARY_DIR}/precompiled.cc)
+    target_link_libraries(${pch} PUBLIC cuvil_flags ${CUVIL_ABSL} nlohmann_json::nlohmann_json)
+    target_precompile_headers(${pch} PRIVATE ${CUVIL_PCH_HEADERS})
+  endforeach()
+  set_target_properties(cuvil_pch_pic PROPERTIES POSITION_INDEPENDENT_CODE ON)
   add_library(cuvil_pch_test STATIC ${CMAKE_BINARY_DIR}/precompiled.cc)
   target_link_libraries(cuvil_pch_test PUBLIC cuvil_flags ${CUVIL_ABSL} nlohmann_json::nlohmann_json GTest::gtest
                                               GTest::gmock)
@@ -54,12 +64,17 @@ function(cuvil_use_pch target pch)
   endif()
 endfunction()
 
-# cuvil_library(name SOURCES a.cc ... DEPS cuvil_base ...)
+# cuvil_library(name [PIC] SOURCES a.cc ... DEPS cuvil_base ...). PIC: modules link it too.
 function(cuvil_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "PIC" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC cuvil_flags ${CUVIL_ABSL} ${ARG_DEPS})
-  cuvil_use_pch(${name} cuvil_pch)
+  if(ARG_PIC)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    cuvil_use_pch(${name} cuvil_pch_pic)
+  else()
+    cuvil_use_pch(${name} cuvil_pch)
+  endif()
 endfunction()
 
 # cuvil_binary(name SOURCES a.cc ... DEPS ...)
@@ -70,19 +85,50 @@ function(cuvil_binary name)
   cuvil_use_pch(${name} cuvil_pch)
 endfunction()
 
-# cuvil_module(name SOURCES a.cc ... LIBRARIES ...): a shared object that programs load themselves, from lib/
-# beside their bin/. It links none of our static libraries, whose state would then be there twice; what it
-# exports is marked where it is defined.
+# cuvil_module(name SOURCES a.cc ... LIBRARIES ... ABI file ...): a shared object that programs load themselves
+# (base/module.h), from lib/ beside their bin/. It exports what is extern "C" and named cuvil_, nothing else. Our
+# static libraries may be in it only when they are PIC and hold no state that program and module have to share.
+#
+# Program and module must be of one build: a digest of the kind of build and of ABI, which are headers that both
+# include or names of libraries that both link, is exported by the module, and is CUVIL_MODULE_ABI in
+# "modules/<name>.h", for the library that loads it (cuvil_loads_module).
 function(cuvil_module name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
-  add_library(${name} MODULE ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES;ABI" ${ARGN})
+  set(depends)
+  set(files)
+  foreach(part IN LISTS ARG_ABI)
+    if(part MATCHES "\\.h$")
+      list(APPEND depends ${CMAKE_SOURCE_DIR}/${part})
+      list(APPEND files ${CMAKE_SOURCE_DIR}/${part})
+    else()
+      list(APPEND depends ${part})
+      list(APPEND files $<TARGET_FILE:${part}>)
+    endif()
+  endforeach()
+  list(JOIN files "|" files)
+  set(out ${CMAKE_BINARY_DIR}/generated/modules/${name})
+  set(script ${CMAKE_SOURCE_DIR}/cmake/ModuleAbi.cmake)
+  add_custom_command(OUTPUT ${out}.h ${out}.cc
+    COMMAND ${CMAKE_COMMAND} -D "OUT=${out}" -D "FILES=${files}"
+            -D "KIND=${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${CUVIL_SANITIZE}" -P ${script}
+    DEPENDS ${depends} ${script} VERBATIM)
+  add_library(${name} MODULE ${ARG_SOURCES} ${out}.h ${out}.cc)
   set_target_properties(${name} PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib POSITION_INDEPENDENT_CODE ON
-    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/module.map)
   target_link_libraries(${name} PRIVATE cuvil_flags ${CUVIL_ABSL} ${ARG_LIBRARIES})
+  target_link_options(${name} PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/module.map)
   if(NOT CUVIL_SANITIZE)  # the sanitizers' runtimes are in the program
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()
+endfunction()
+
+# cuvil_loads_module(library module): in the folder of the module. Whoever may load it needs it built.
+function(cuvil_loads_module library module)
+  target_sources(${library} PRIVATE ${CMAKE_BINARY_DIR}/generated/modules/${module}.h)
+  target_include_directories(${library} PRIVATE ${CMAKE_BINARY_DIR}/generated)
+  add_dependencies(${library} ${module})
 endfunction()
 
 # cuvil_elf_build_id(variable file): the build id that the linker wrote into an ELF file, in hex; empty without.

@@ -63,7 +63,15 @@ BANNED_CPP = [
         "a test that does not run proves nothing; make it run or delete it",
     ),
 ]
-LLVM_HOME = "compiler/emit"
+GRPC_HOME = "server/grpc"
+MODULE_HEADERS = [
+    ("LLVM", re.compile(r'\s*#\s*include\s+["<]llvm'), "compiler/emit"),
+    (
+        "gRPC and protobuf",
+        re.compile(r'\s*#\s*include\s+["<](?:grpc|google/protobuf|proto/)'),
+        GRPC_HOME,
+    ),
+]
 TEST_NAME = re.compile(r"_(?:test|fuzz)\.(?:cc|py|sh)$")
 BINARY_SUFFIXES = {".gguf", ".npy", ".bin", ".png", ".o"}
 
@@ -169,14 +177,23 @@ def include_direction(repo: Repo) -> Found:
 
 
 @rule
-def llvm_headers(repo: Repo) -> Found:
-    """Only compiler/emit sees LLVM."""
+def module_headers(repo: Repo) -> Found:
+    """What lives in a module is seen by its folder alone: programs are not linked with it."""
     for path in repo.code(".cc", ".h"):
         for number, line in enumerate(repo.text(path).splitlines(), 1):
-            if re.match(r'\s*#\s*include\s+["<]llvm', line) and not path.startswith(
-                LLVM_HOME + "/"
-            ):
-                yield path, number, f"LLVM headers belong in {LLVM_HOME} alone"
+            for name, pattern, home in MODULE_HEADERS:
+                if pattern.match(line) and not path.startswith(home + "/"):
+                    yield path, number, f"{name} headers belong in {home} alone"
+
+
+@rule
+def module_libraries(repo: Repo) -> Found:
+    """A program that links the library behind a module would pay for it at every start."""
+    for path in repo.paths:
+        if path.endswith("CMakeLists.txt") and not path.startswith(GRPC_HOME + "/"):
+            for number, line in enumerate(repo.text(path).splitlines(), 1):
+                if re.search(r"\bcuvil_server_grpc\b", line):
+                    yield path, number, f"load the door by cuvil_server_grpc_module of {GRPC_HOME}"
 
 
 def nearest_list(repo: Repo, path: str) -> str | None:

@@ -48,14 +48,31 @@ class Includes(unittest.TestCase):
     def test_folder_on_no_floor_is_found(self) -> None:
         self.assertEqual(self.rule("attic/a.cc", "base/b.h"), ["attic/a.cc:1"])
 
-    def test_llvm_outside_emit(self) -> None:
-        for path, expected in (("engine/a.cc", ["engine/a.cc:1"]), ("compiler/emit/llvm/a.cc", [])):
-            self.assertEqual(
-                findings("llvm-headers", {path: '#include "llvm/IR/Module.h"\n'}), expected
-            )
-            self.assertEqual(
-                findings("llvm-headers", {path: "#include <llvm-c/Core.h>\n"}), expected
-            )
+    def test_headers_of_modules(self) -> None:
+        for header, home in (
+            ('"llvm/IR/Module.h"', "compiler/emit/llvm"),
+            ("<llvm-c/Core.h>", "compiler/emit/inspect"),
+            ("<grpcpp/grpcpp.h>", "server/grpc"),
+            ("<google/protobuf/message.h>", "server/grpc"),
+            ('"proto/cuvil/v1/cuvil.pb.h"', "server/grpc"),
+        ):
+            with self.subTest(header):
+                text = f"#include {header}\n"
+                self.assertEqual(findings("module-headers", {f"{home}/a.cc": text}), [])
+                self.assertEqual(
+                    findings("module-headers", {"engine/a.cc": text}), ["engine/a.cc:1"]
+                )
+
+    def test_libraries_of_modules(self) -> None:
+        for text, found in (("cuvil_server_grpc", True), ("cuvil_server_grpc_module", False)):
+            with self.subTest(text):
+                lists = {
+                    "cli/CMakeLists.txt": f"cuvil_binary(x\n  DEPS {text})\n",
+                    "server/grpc/module/CMakeLists.txt": f"cuvil_module(x LIBRARIES {text})\n",
+                }
+                self.assertEqual(
+                    findings("module-libraries", lists), ["cli/CMakeLists.txt:2"] if found else []
+                )
 
 
 class Registration(unittest.TestCase):

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "server/daemon/door_reporter.h"
+#include "server/grpc/module/module.h"
 #include "server/grpc/server.h"
 #include "server/http/routes.h"
 #include "server/http/server.h"
@@ -108,7 +109,8 @@ class Daemon::Impl {
       for (const http::Route& r : http::Routes()) metrics.endpoints.push_back(r.pattern);
     }
     if (!c.grpc_listen.empty()) {
-      for (const std::string_view m : grpc::Methods()) metrics.endpoints.emplace_back(m);
+      ASSIGN_OR_RETURN(grpc_entry_, grpc::LoadModule());
+      for (const std::string_view m : grpc_entry_->methods()) metrics.endpoints.emplace_back(m);
     }
     metrics_ = std::make_unique<ops::Metrics>(metrics);
     engine_reporter_ = std::make_unique<ops::EngineReporter>(
@@ -209,7 +211,7 @@ class Daemon::Impl {
     grpc::Hooks hooks;
     hooks.observer = grpc_reporter_.get();
     hooks.authorizer = [this](const http::Credentials& k) { return Authorize(k); };
-    ASSIGN_OR_RETURN(grpc_, grpc::Server::Start(std::move(o), std::move(hooks), pool_.get()));
+    ASSIGN_OR_RETURN(grpc_, grpc_entry_->start(std::move(o), std::move(hooks), pool_.get()));
     grpc_address_ = grpc_->address();
     return absl::OkStatus();
   }
@@ -324,6 +326,7 @@ class Daemon::Impl {
   ops::ServiceManager service_;
   std::unique_ptr<ModelPool> pool_;
   std::unique_ptr<http::Server> http_;
+  const grpc::Entry* grpc_entry_ = nullptr;  // null: no gRPC
   std::unique_ptr<grpc::Server> grpc_;
   std::string http_address_, grpc_address_;
   bool ready_told_ = false;

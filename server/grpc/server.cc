@@ -55,11 +55,9 @@ void SetLimits(const Options& options, ::grpc::ServerBuilder* builder) {
   builder->SetResourceQuota(quota);
 }
 
-}  // namespace
-
-class Server::Impl {
+class DoorServer : public Server {
  public:
-  Impl(Options options, Hooks hooks, Backend* backend)
+  DoorServer(Options options, Hooks hooks, Backend* backend)
       : health_(backend),
         door_(std::move(options), std::move(hooks), backend, [this] { return health_.Tick(); }),
         cuvil_(&door_),
@@ -67,7 +65,7 @@ class Server::Impl {
     health_.on_watcher = [this] { door_.events().TickSoon(); };
   }
 
-  ~Impl() {
+  ~DoorServer() override {
     BeginDrain();
     if (server_ != nullptr) {
       EndAll(absl::UnavailableError("the server stopped; send the request again later"));
@@ -106,9 +104,9 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const override { return address_; }
 
-  bool Drain(absl::Duration deadline) {
+  bool Drain(absl::Duration deadline) override {
     BeginDrain();
     const bool by_itself = door_.WaitUntilIdle(deadline);
     if (!by_itself) {
@@ -138,17 +136,13 @@ class Server::Impl {
   std::unique_ptr<::grpc::Server> server_;
 };
 
-Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Server::~Server() = default;
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options, Hooks hooks,
                                                       Backend* backend) {
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(hooks), backend);
-  RETURN_IF_ERROR(impl->Listen());
-  return std::unique_ptr<Server>(new Server(std::move(impl)));
+  auto server = std::make_unique<DoorServer>(std::move(options), std::move(hooks), backend);
+  RETURN_IF_ERROR(server->Listen());
+  return server;
 }
-
-const std::string& Server::address() const { return impl_->address(); }
-bool Server::Drain(absl::Duration deadline) { return impl_->Drain(deadline); }
 
 }  // namespace cuvil::server::grpc

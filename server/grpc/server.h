@@ -1,5 +1,6 @@
 // The gRPC door of a process: cuvil.v1.Cuvil, grpc.health.v1 and reflection on one port. Starts on
-// construction by Start and is stopped by the destructor, or gracefully by Drain.
+// construction by Start and is stopped by the destructor, or gracefully by Drain. An interface, so
+// that a program can use one that a module made (server/grpc/module) without linking gRPC.
 #pragma once
 
 #include <memory>
@@ -25,22 +26,20 @@ class Server {
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options, Hooks hooks,
                                                        Backend* backend);
   // Ends what is still open with UNAVAILABLE; call Drain before to let it finish.
-  ~Server();
+  virtual ~Server() = default;
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   // "127.0.0.1:41234", "[::1]:8001": where it listens.
-  const std::string& address() const;
+  virtual const std::string& address() const = 0;
 
   // Refuses new calls from now on (UNAVAILABLE; health says NOT_SERVING), lets running ones end.
   // After `deadline` the rest is ended with UNAVAILABLE. The port stays open until then. Returns
   // whether every call ended by itself. Any thread but the server's; once.
-  bool Drain(absl::Duration deadline);
+  virtual bool Drain(absl::Duration deadline) = 0;
 
- private:
-  class Impl;
-  explicit Server(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+ protected:
+  Server() = default;
 };
 
 }  // namespace cuvil::server::grpc

@@ -1,8 +1,10 @@
 #include "server/ops/keys.h"
 
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
-#include <openssl/sha.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 
 #include "absl/strings/escaping.h"
 #include "base/hash.h"
@@ -22,12 +24,12 @@ absl::StatusOr<KeySet> KeySet::Create(const std::vector<KeyEntry>& entries) {
   KeySet set;
   for (const KeyEntry& entry : entries) {
     const std::string bytes = absl::HexStringToBytes(entry.hash);
-    Hash hash{};
+    Sha256Digest hash{};
     if (bytes.size() != hash.size()) {
       return absl::InvalidArgumentError("api_keys: a hash has 64 hex digits");
     }
     std::copy(bytes.begin(), bytes.end(), hash.begin());
-    for (const Hash& other : set.hashes_) {
+    for (const Sha256Digest& other : set.hashes_) {
       if (hash != other) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("api_keys: hash ", entry.hash.substr(0, 8),
@@ -41,8 +43,8 @@ absl::StatusOr<KeySet> KeySet::Create(const std::vector<KeyEntry>& entries) {
 
 absl::StatusOr<Tenant> KeySet::Authenticate(std::string_view bearer) const {
   if (hashes_.empty()) return Tenant{.id = KeyEntry().tenant, .weight = 1, .admin = true};
-  Hash hash{};
-  SHA256(reinterpret_cast<const uint8_t*>(bearer.data()), bearer.size(), hash.data());
+  const Sha256Digest hash =
+      Sha256({reinterpret_cast<const uint8_t*>(bearer.data()), bearer.size()});
   // Every hash is compared in full, and the index of the match is gathered without a branch: time
   // tells neither which key matched nor how much of a hash did.
   size_t found = 0;
@@ -68,7 +70,7 @@ std::string HashOfKey(std::string_view key) { return "sha256:" + Sha256Hex(key);
 
 absl::StatusOr<NewKey> GenerateKey() {
   std::array<uint8_t, 32> random{};
-  if (RAND_bytes(random.data(), random.size()) != 1) {
+  if (getentropy(random.data(), random.size()) != 0) {
     return absl::InternalError("the system gives no random bytes for a key");
   }
   const absl::string_view bytes(reinterpret_cast<const char*>(random.data()), random.size());

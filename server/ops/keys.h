@@ -2,12 +2,12 @@
 // them in time that does not depend on which matches or how far. Immutable; any thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "server/ops/config.h"
 
@@ -35,8 +35,7 @@ class KeySet {
   const std::vector<Tenant>& tenants() const { return tenants_; }
 
  private:
-  using Hash = std::array<uint8_t, 32>;
-  std::vector<Hash> hashes_;
+  std::vector<Sha256Digest> hashes_;
   std::vector<Tenant> tenants_;  // beside hashes_
 };
 

@@ -70,9 +70,25 @@ class Machine(CuvilTest):
         self.assertEqual(r["emitter"], {"path": str(module), "present": False})
         self.refused(*run, says="lib/libcuvil-llvm.so' is missing", program=program)
 
-    def test_programs_do_not_link_llvm(self) -> None:
+    def test_a_daemon_without_its_grpc_door(self) -> None:
+        place = self.scratch / "doorless"
+        (place / "bin").mkdir(parents=True)
+        program = str(shutil.copy(BIN / "cuvil", place / "bin"))
+        shutil.copytree(BIN.parent / "lib", place / "lib")
+        door = place / "lib/libcuvil-grpc.so"
+        serve = ("serve", "--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
+        os.remove(door)
+        self.refused(*serve, says="lib/libcuvil-grpc.so' is missing", program=program)
+        shutil.copy(place / "lib/libcuvil-llvm.so", door)
+        self.refused(*serve, says="is of another build than this program", program=program)
+        door.write_text("no module")
+        self.refused(*serve, says="the gRPC door cannot be loaded", program=program)
+
+    def test_what_few_commands_need_is_not_linked(self) -> None:
+        """Each of these costs every start; they belong in a module that is loaded on demand."""
         linked = subprocess.run(["ldd", str(BIN / "cuvil")], stdout=subprocess.PIPE, check=True)
-        self.assertNotIn(b"LLVM", linked.stdout)
+        for library in b"LLVM grpc protobuf libssl libcrypto cares re2 upb".split():
+            self.assertNotIn(library, linked.stdout)
 
     def test_perf_map(self) -> None:
         process = subprocess.Popen(

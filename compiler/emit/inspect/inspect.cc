@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/module_export.h"
 #include "base/status.h"
-#include "compiler/emit/module/abi.h"
 #include "llvm/MC/MCAsmInfo.h"
 #include "llvm/MC/MCContext.h"
 #include "llvm/MC/MCDisassembler/MCDisassembler.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "compiler/emit/module/abi.h"
+#include "base/module_export.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Analysis/CGSCCPassManager.h"
 #include "llvm/IR/IRBuilder.h"

@@ -24,10 +24,10 @@ TEST(Module, IdsAreKnownWithoutLoading) {
 
 // In a program of its own that is not linked with LLVM: what is loaded is what the ids say.
 TEST(Module, WhatIsLoadedHasTheIdsThatKeysName) {
-  const auto identity = ModuleObject("cuvil_module_identity");
-  ASSERT_EQ(identity.status(), absl::OkStatus());
+  const auto in_llvm = ModuleObject("cuvil_in_llvm");
+  ASSERT_EQ(in_llvm.status(), absl::OkStatus());
   EXPECT_EQ(CheckModuleIds(), absl::OkStatus());
-  EXPECT_EQ(BuildIdAt(*identity), ModuleBuildId());
+  EXPECT_EQ(BuildIdAt(*in_llvm), ModuleBuildId());
 }
 
 TEST(BuildIds, AFileWithoutOneHasNone) {
