@@ -149,7 +149,9 @@ absl::Status ModelHost::Submit(uint64_t handle, GenerateRequest request,
 }
 
 // Whether the queue takes it, and leads it to an end before its deadline. What would be late is not
-// let in: it would take its time from those that are not. REQUIRES: mutex_ is held.
+// let in: it would take its time from those that are not. Nor does anything wait for more than half
+// its deadline, or short answers would fill the queue up to where no long one can ever start.
+// REQUIRES: mutex_ is held.
 absl::Status ModelHost::CheckRoom(const GenerateRequest& request) const {
   if (draining_ || stop_) {
     return absl::UnavailableError("the server takes no new requests: it is stopping; try another");
@@ -168,15 +170,13 @@ absl::Status ModelHost::CheckRoom(const GenerateRequest& request) const {
                           wait_us / 2);
   }
   const int64_t deadline_us = request.deadline_ms * 1000;
-  const int64_t needs_us = wait_us + service_time_.StayUs(request.max_tokens);
+  const int64_t needs_us = wait_us + std::max(wait_us, service_time_.StayUs(request.max_tokens));
   if (wait_us > 0 && deadline_us > 0 && needs_us > deadline_us) {
-    return WithRetryAfter(absl::ResourceExhaustedError(
-                              absl::StrFormat("the queue is too long for this request's deadline: "
-                                              "%d sequences wait, and it would end "
-                                              "in %.1f s, not within %.1f s; try again later",
-                                              waiting, static_cast<double>(needs_us) * 1e-6,
-                                              static_cast<double>(deadline_us) * 1e-6)),
-                          needs_us - deadline_us);
+    absl::Status late = absl::ResourceExhaustedError(absl::StrFormat(
+        "the queue is too long for this request's deadline of %.1f s: %d sequences wait, and it "
+        "would start in %.1f s; try again later",
+        static_cast<double>(deadline_us) * 1e-6, waiting, static_cast<double>(wait_us) * 1e-6));
+    return WithRetryAfter(std::move(late), needs_us - deadline_us);
   }
   return absl::OkStatus();
 }
