@@ -117,10 +117,12 @@ absl::StatusOr<engine::LoadOptions> LoadOptionsOf(const CommonOptions& options) 
 }
 
 absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptions& options,
-                                                               plan::Numerics numerics) {
+                                                               plan::Numerics numerics,
+                                                               bool serve_first) {
   ASSIGN_OR_RETURN(const std::string path, ModelPath(options));
   ASSIGN_OR_RETURN(engine::LoadOptions load, LoadOptionsOf(options));
   load.numerics = numerics;
+  load.serve_first = serve_first && !WantsPerfMap(options);  // the map names all of the code
   std::shared_ptr<const engine::Model> model;
   {
     Progress progress(options.progress);
@@ -129,16 +131,17 @@ absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptio
   }
   if (!model->timing().cache_note.empty()) PrintWarning(model->timing().cache_note);
   if (WantsPerfMap(options)) {
-    if (const absl::Status written = WritePerfMap(model->compiled()); !written.ok()) {
+    if (const absl::Status written = WritePerfMap(*model->code().compiled()); !written.ok()) {
       PrintWarning(Sv(written.message()));
     }
   }
   return model;
 }
 
-absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptions& options) {
+absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptions& options,
+                                                               bool serve_first) {
   ASSIGN_OR_RETURN(const plan::Numerics numerics, plan::ParseNumerics(options.numerics));
-  return LoadModel(options, numerics);
+  return LoadModel(options, numerics, serve_first);
 }
 
 }  // namespace cuvil::cli

@@ -46,9 +46,12 @@ std::string DefaultModelPath();
 absl::StatusOr<engine::LoadOptions> LoadOptionsOf(const CommonOptions& options);
 
 // Opens, compiles and packs. Warns on stderr when the cache is of no use; writes the perf map when
-// asked. The weights may still be landing when it returns.
-absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptions& options);
+// asked. The weights may still be landing when it returns, and with `serve_first` part of the code
+// may still be compiling: the caller then ends with model->code().Finish(), which fills the cache.
 absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptions& options,
-                                                               plan::Numerics numerics);
+                                                               bool serve_first = false);
+absl::StatusOr<std::shared_ptr<const engine::Model>> LoadModel(const CommonOptions& options,
+                                                               plan::Numerics numerics,
+                                                               bool serve_first = false);
 
 }  // namespace cuvil::cli

@@ -174,6 +174,25 @@ absl::Status Stream(engine::Engine& engine, engine::Sampler& sampler,
   return line_open ? WriteOut(std::string_view("\n")) : absl::OkStatus();
 }
 
+// However the command ends, the whole code is in the cache then: the next start finds it.
+class CodeFinisher {
+ public:
+  explicit CodeFinisher(const engine::Model& model) : model_(model) {}
+  ~CodeFinisher() {
+    const engine::ModelCode::End end = model_.code().Finish();
+    if (!end.status.ok()) {
+      PrintWarning(absl::StrCat("some kernels were not compiled: ", end.status.message()));
+    } else if (!end.cache_note.empty() && model_.timing().cache_note.empty()) {
+      PrintWarning(end.cache_note);
+    }
+  }
+  CodeFinisher(const CodeFinisher&) = delete;
+  CodeFinisher& operator=(const CodeFinisher&) = delete;
+
+ private:
+  const engine::Model& model_;
+};
+
 absl::StatusOr<int> Run(Options o) {
   RETURN_IF_ERROR(Check(o));
   engine::SamplingParams& sampling = o.request.sampling;
@@ -199,7 +218,9 @@ absl::StatusOr<int> Run(Options o) {
     return kDone;
   }
   const double load_start = Now();
-  ASSIGN_OR_RETURN(const std::shared_ptr<const engine::Model> model, LoadModel(o.common));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const engine::Model> model,
+                   LoadModel(o.common, /*serve_first=*/true));
+  const CodeFinisher finisher(*model);
   const double load_s = Now() - load_start;
   RETURN_IF_ERROR(engine::CheckSampling(sampling, model->config().vocab_size));
   if (!chat) {

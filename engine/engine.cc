@@ -162,7 +162,7 @@ MemoryUse Engine::memory() const {
   m.weights = model().program().weights_bytes;
   m.kv = (pages() - free_pages()) * runner_->page_bytes();
   m.workspace = runner_->workspace_bytes();
-  m.code = static_cast<int64_t>(model().code().code_bytes());
+  m.code = model().code().bytes();
   return m;
 }
 

@@ -1,15 +1,10 @@
 #include "engine/engine.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 
 #include "base/checked.h"
-#include "base/file.h"
+#include "engine/test_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -19,30 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int64_t kContext = 1024;  // four key blocks, so that attention is cut
 constexpr int kVocab = 272;
-
-// tests/data/gguf/llama-q4_1.gguf with a longer context, as a file of its own.
-std::string LongModelPath() {
-  const char* root = std::getenv("CUVIL_SOURCE_DIR");
-  const std::string source =
-      std::string(root == nullptr ? "." : root) + "/tests/data/gguf/llama-q4_1.gguf";
-  auto bytes = ReadFile(source, 1 << 20);
-  CUVIL_CHECK(bytes.ok(), bytes.status().message());
-  const std::string key = "llama.context_length";
-  const size_t at = bytes->find(key);
-  CUVIL_CHECK(at != std::string::npos, "the model has a context length");
-  uint32_t type, value;
-  std::memcpy(&type, bytes->data() + at + key.size(), 4);
-  std::memcpy(&value, bytes->data() + at + key.size() + 4, 4);
-  CUVIL_CHECK(type == 4 && value == 128, "a u32 of 128");
-  value = kContext;
-  std::memcpy(bytes->data() + at + key.size() + 4, &value, 4);
-  const std::string path =
-      absl::StrCat(::testing::TempDir(), "/cuvil_engine_test_", getpid(), ".gguf");
-  std::ofstream(path, std::ios::binary) << *bytes;
-  return path;
-}
 
 std::vector<int32_t> Tokens(int count, int seed) {
   std::mt19937 random(seed);
@@ -54,7 +26,7 @@ std::vector<int32_t> Tokens(int count, int seed) {
 class EngineTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    const std::string path = LongModelPath();
+    const std::string path = WriteLongModel("engine_test");
     for (const int threads : {1, 2}) {
       auto model = Model::Load(path, {.numerics = plan::Numerics::kFast, .threads = threads});
       ASSERT_TRUE(model.ok()) << model.status();
@@ -163,8 +135,8 @@ TEST_F(EngineTest, ErrorsLeaveSequencesAsTheyWere) {
   refused({}, C::kInvalidArgument, "0 rows");
   refused({{b, Tokens(513, 1)}}, C::kInvalidArgument, "513 rows");
   refused({{a, good}, {b, Tokens(100, 3)}}, C::kResourceExhausted, "pages");
-  refused({{b, Tokens(kContext + 1, 1)}}, C::kInvalidArgument, "context");
-  EXPECT_EQ(engine->Prefill(b, Tokens(kContext + 1, 1)).code(), C::kInvalidArgument);
+  refused({{b, Tokens(kLongContext + 1, 1)}}, C::kInvalidArgument, "context");
+  EXPECT_EQ(engine->Prefill(b, Tokens(kLongContext + 1, 1)).code(), C::kInvalidArgument);
   EXPECT_EQ(engine->length(b), 0);
   // And the sequence goes on as if none of it had been tried.
   const Chunk chunk{a, good};
@@ -175,13 +147,13 @@ TEST_F(EngineTest, ErrorsLeaveSequencesAsTheyWere) {
 }
 
 TEST_F(EngineTest, AFullContextIsAnError) {
-  const auto engine = Create({.kv_tokens = 2 * kContext});
+  const auto engine = Create({.kv_tokens = 2 * kLongContext});
   const SequenceId id = *engine->NewSequence();
-  ASSERT_EQ(engine->Prefill(id, Tokens(kContext, 1)), absl::OkStatus());
+  ASSERT_EQ(engine->Prefill(id, Tokens(kLongContext, 1)), absl::OkStatus());
   const int32_t one = 1;
   const Chunk chunk{id, {&one, 1}};
   EXPECT_EQ(engine->Step({&chunk, 1}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(engine->length(id), kContext);
+  EXPECT_EQ(engine->length(id), kLongContext);
 }
 
 TEST_F(EngineTest, WideStepsUseThePrefillPlan) {

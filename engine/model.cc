@@ -88,13 +88,6 @@ absl::StatusOr<std::shared_ptr<const text::Tokenizer>> ReadTokenizer(const gguf:
   return text::Tokenizer::Create(std::move(vocab));
 }
 
-// Of all objects, as CodeImage counts them.
-int64_t CodeBytes(const runtime::Program& program) {
-  int64_t bytes = 0;
-  for (const runtime::KernelDecl& kernel : program.kernels) bytes += kernel.code_bytes;
-  return bytes;
-}
-
 }  // namespace
 
 std::string DefaultCacheDir(const std::string& flag) {
@@ -142,7 +135,8 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
   driver::CompileOptions compile{.target = m->target_,
                                  .numerics = options.numerics,
                                  .threads = m->threads_,
-                                 .keep_ir = options.keep_ir};
+                                 .keep_ir = options.keep_ir,
+                                 .serve_first = options.serve_first};
   std::unique_ptr<driver::ArtifactCache> cache;
   if (!options.cache_dir.empty()) {
     auto opened = driver::ArtifactCache::Open(options.cache_dir);
@@ -161,11 +155,16 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
     return m->StartWeights(*program);
   };
   const double compile_start = Now();
-  ASSIGN_OR_RETURN(m->compiled_, driver::CompileStep(graph, compile));
+  ASSIGN_OR_RETURN(driver::Compiled compiled, driver::CompileStep(graph, compile));
   m->timing_.compile_s = Now() - compile_start;
-  m->timing_.from_cache = m->compiled_.from_cache;
-  if (!m->compiled_.cache_note.empty()) m->timing_.cache_note = m->compiled_.cache_note;
+  m->timing_.from_cache = compiled.from_cache;
+  m->timing_.tier0 = compiled.rest != nullptr;
+  if (!compiled.cache_note.empty()) m->timing_.cache_note = compiled.cache_note;
+  m->program_ = compiled.program;
   ASSIGN_OR_RETURN(m->tokenizer_, tokenizer.get());
+  // Last, so that the rest of the code takes no time from what the first answer needs.
+  m->code_ =
+      std::make_shared<const ModelCode>(std::move(compiled), std::move(cache), options.before_rest);
   return std::shared_ptr<const Model>(std::move(m));
 }
 
@@ -190,15 +189,16 @@ struct SleepingModel {
   std::shared_ptr<const gguf::File> file;
   gguf::ModelConfig config;
   std::shared_ptr<const text::Tokenizer> tokenizer;
-  driver::Compiled compiled;
+  std::shared_ptr<const runtime::Program> program;
+  std::shared_ptr<const ModelCode> code;
   emit::Target target;
   plan::Numerics numerics;
   int threads;
 };
 
 std::shared_ptr<const SleepingModel> Model::Sleep() const {
-  return std::make_shared<SleepingModel>(
-      SleepingModel{path_, file_, config_, tokenizer_, compiled_, target_, numerics_, threads_});
+  return std::make_shared<SleepingModel>(SleepingModel{path_, file_, config_, tokenizer_, program_,
+                                                       code_, target_, numerics_, threads_});
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> Model::Wake(
@@ -208,12 +208,13 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Wake(
   m->file_ = sleeping->file;
   m->config_ = sleeping->config;
   m->tokenizer_ = sleeping->tokenizer;
-  m->compiled_ = sleeping->compiled;
+  m->program_ = sleeping->program;
+  m->code_ = sleeping->code;
   m->target_ = sleeping->target;
   m->numerics_ = sleeping->numerics;
   m->threads_ = sleeping->threads;
   m->timing_.from_cache = true;
-  RETURN_IF_ERROR(m->StartWeights(*m->compiled_.program));
+  RETURN_IF_ERROR(m->StartWeights(*m->program_));
   return std::shared_ptr<const Model>(std::move(m));
 }
 

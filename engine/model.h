@@ -1,6 +1,8 @@
 // A loaded model: the file, its configuration and tokenizer, the compiled program and the packed
 // weights. Once the program is there, weights are packed in the background: a step may start at
-// once, and waits at each layer until that layer's weights have landed.
+// once, and waits at each layer until that layer's weights have landed. With serve_first the same
+// holds for the code: the model answers when the widest plan has it, and steps change to the others
+// when they have theirs (model_code.h).
 //
 // Immutable after Load; shared as shared_ptr<const Model>; any thread.
 #pragma once
@@ -14,6 +16,7 @@
 #include "compiler/import/gguf/config.h"
 #include "compiler/import/gguf/file.h"
 #include "compiler/ir/graph.h"
+#include "engine/model_code.h"
 #include "runtime/weights.h"
 #include "text/tokenizer.h"
 
@@ -25,6 +28,11 @@ struct LoadOptions {
   int threads = 0;        // 0: UsableCores()
   std::string cache_dir;  // empty: no artifact cache
   bool keep_ir = false;   // keep kernel and LLVM IR for explain
+  // Return as soon as the widest plan, which can run every step, has its code; a thread of low
+  // priority emits the rest. What is in the cache, or with keep_ir, is whole at once.
+  bool serve_first = false;
+  // Runs on that thread before it begins; an error ends it. For tests. Null: nothing.
+  std::function<absl::Status()> before_rest;
   // Asked before weights are packed, when everything's size is known: an error ends the load with
   // it. Asked again when the program's code in the cache turns out damaged. Null: always OK.
   std::function<absl::Status(const gguf::ModelConfig& config, const runtime::Program& program,
@@ -33,8 +41,10 @@ struct LoadOptions {
 };
 
 struct LoadTiming {
-  double open_s = 0;     // file, configuration, tokenizer
-  double compile_s = 0;  // passes to linked code, or the cache read
+  double open_s = 0;  // file, configuration, tokenizer
+  // Passes to linked code, or the cache read; until the widest plan had its code if `tier0`.
+  double compile_s = 0;
+  bool tier0 = false;  // it could answer before its code was whole
   bool from_cache = false;
   std::string cache_note;  // one warning for people; empty when all is well
 };
@@ -58,9 +68,9 @@ class Model {
   const gguf::ModelConfig& config() const { return config_; }
   const gguf::File& file() const { return *file_; }
   const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
-  const runtime::Program& program() const { return *compiled_.program; }
-  const emit::CodeImage& code() const { return *compiled_.code; }
-  const driver::Compiled& compiled() const { return compiled_; }
+  // Its figures of kernels are those at the end of Load.
+  const runtime::Program& program() const { return *program_; }
+  const ModelCode& code() const { return *code_; }
   const runtime::WeightStore& weights() const { return *weights_; }
   const LoadTiming& timing() const { return timing_; }
   const emit::Target& target() const { return target_; }
@@ -75,7 +85,8 @@ class Model {
   std::shared_ptr<const gguf::File> file_;
   gguf::ModelConfig config_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
-  driver::Compiled compiled_;
+  std::shared_ptr<const runtime::Program> program_;
+  std::shared_ptr<const ModelCode> code_;
   std::unique_ptr<runtime::WeightStore> weights_;
   LoadTiming timing_;
   emit::Target target_;

@@ -108,11 +108,15 @@ absl::Status StepRunner::Allocate(const RunnerOptions& options) {
 
 void StepRunner::BindPlans() {
   const runtime::Program& p = model_->program();
+  whole_ = model_->code().whole();  // before the code is taken: it may become whole between
+  compiled_ = model_->code().compiled();
+  bound_.clear();
   for (const runtime::Plan& plan : p.plans) {
-    std::vector<runtime::BoundLaunch> launches;
+    std::vector<runtime::BoundLaunch>& launches = bound_.emplace_back();
+    if (!whole_ && &plan != &p.plans.back()) continue;
     for (const runtime::Launch& launch : plan.launches) {
       runtime::BoundLaunch b;
-      b.fn = model_->code().Function(p.kernels[launch.kernel].symbol);
+      b.fn = compiled_->code->Function(p.kernels[launch.kernel].symbol);
       for (const runtime::Arg& arg : launch.buffers) {
         switch (arg.region) {
           case Region::kArena:
@@ -136,7 +140,6 @@ void StepRunner::BindPlans() {
       if (launch.segment >= 0) b.ready = model_->weights().ready(launch.segment);
       launches.push_back(std::move(b));
     }
-    bound_.push_back(std::move(launches));
   }
 }
 
@@ -264,7 +267,8 @@ absl::Status StepRunner::Step(absl::Span<const StepRows> rows, bool hidden,
   int64_t total, outs;
   RETURN_IF_ERROR(Check(rows, &total, &outs));
   const runtime::Program& p = model_->program();
-  size_t plan_index = 0;
+  if (!whole_ && model_->code().whole()) BindPlans();
+  size_t plan_index = whole_ ? 0 : p.plans.size() - 1;
   while (p.plans[plan_index].rows_max < total) ++plan_index;
   const runtime::Plan& plan = p.plans[plan_index];
   int64_t header[runtime::kStepScalars];

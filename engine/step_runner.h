@@ -3,7 +3,9 @@
 // only logits and hidden states grow with the rows wanted. Which page belongs to whom is the
 // caller's business.
 //
-// One owner thread at a time. Nothing compiles during a step.
+// One owner thread at a time. No step waits for a compiler: while the model's code is not whole,
+// the widest plan runs every step, and between two steps the runner binds the others. No bit
+// depends on the plan.
 #pragma once
 
 #include <cstdint>
@@ -84,6 +86,8 @@ class StepRunner {
   // Bytes of the arena, the workers' scratch and the results of wanted rows.
   int64_t workspace_bytes() const;
   runtime::Executor& executor() { return *executor_; }
+  // Whether steps may use every plan: what was true of the model's code at the last step.
+  bool whole() const { return whole_; }
 
  private:
   struct Inputs;
@@ -99,7 +103,9 @@ class StepRunner {
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<runtime::Executor> executor_;
-  std::vector<std::vector<runtime::BoundLaunch>> bound_;  // per plan
+  std::shared_ptr<const driver::Compiled> compiled_;  // whose code is bound
+  bool whole_ = false;
+  std::vector<std::vector<runtime::BoundLaunch>> bound_;  // per plan; empty: it has no code yet
   uint8_t* arena_ = nullptr;
   size_t arena_bytes_ = 0;
   uint8_t* kv_ = nullptr;

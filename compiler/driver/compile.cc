@@ -1,6 +1,7 @@
 #include "compiler/driver/compile.h"
 
 #include <chrono>
+#include <utility>
 
 #include "base/hash.h"
 #include "compiler/driver/cache.h"
@@ -15,22 +16,43 @@
 namespace cuvil::driver {
 namespace {
 
-// Emits the planned kernels and fills in what is known of them only afterwards.
-absl::Status EmitPlanned(const std::vector<kernel::Kernel>& kernels, const CompileOptions& options,
-                         runtime::Program& program, Compiled& out) {
-  ASSIGN_OR_RETURN(
-      std::vector<emit::Emitted> emitted,
-      EmitKernels(kernels, options.target, options.threads, {.want_ir = options.keep_ir}));
+// Some kernels of a program, and which they are.
+struct Part {
+  std::vector<size_t> indices;
+  std::vector<kernel::Kernel> kernels;
+};
+
+// What the widest plan launches, if `serve_first`, else everything; and what is left.
+std::pair<Part, Part> Split(const runtime::Program& program, std::vector<kernel::Kernel> kernels,
+                            bool serve_first) {
+  std::vector<bool> first(kernels.size(), !serve_first);
+  for (const runtime::Launch& launch : program.plans.back().launches) first[launch.kernel] = true;
+  std::pair<Part, Part> parts;
   for (size_t k = 0; k < kernels.size(); ++k) {
-    runtime::KernelDecl& decl = program.kernels[k];
-    decl.ir_ops = emitted[k].ir_ops;
-    decl.code_bytes = static_cast<int64_t>(emitted[k].object.size());
-    decl.compile_s = emitted[k].seconds;
+    Part& part = first[k] ? parts.first : parts.second;
+    part.indices.push_back(k);
+    part.kernels.push_back(std::move(kernels[k]));
+  }
+  return parts;
+}
+
+// Emits the kernels of a part into the objects of `out`, and fills in what is known of them only
+// afterwards.
+absl::Status EmitPart(const Part& part, const CompileOptions& options,
+                      const std::atomic<bool>* cancel, runtime::Program& program, Compiled& out) {
+  ASSIGN_OR_RETURN(std::vector<emit::Emitted> emitted,
+                   EmitKernels(part.kernels, options.target, options.threads,
+                               {.want_ir = options.keep_ir}, cancel));
+  for (size_t i = 0; i < emitted.size(); ++i) {
+    runtime::KernelDecl& decl = program.kernels[part.indices[i]];
+    decl.ir_ops = emitted[i].ir_ops;
+    decl.code_bytes = static_cast<int64_t>(emitted[i].object.size());
+    decl.compile_s = emitted[i].seconds;
     if (options.keep_ir) {
-      out.kernel_ir.push_back(kernel::Print(kernels[k]));
-      out.llvm_ir.push_back(std::move(emitted[k].llvm_ir));
+      out.kernel_ir.push_back(kernel::Print(part.kernels[i]));
+      out.llvm_ir.push_back(std::move(emitted[i].llvm_ir));
     }
-    out.objects.emplace_back(decl.symbol, std::move(emitted[k].object));
+    out.objects[part.indices[i]].second = std::move(emitted[i].object);
   }
   return absl::OkStatus();
 }
@@ -92,7 +114,20 @@ void StoreCached(const std::string& key, const Json& components, const CompileOp
     out.cache_note = std::string(s.message());
 }
 
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
+
+struct Remainder {
+  Part part;
+  CompileOptions options;
+  std::chrono::steady_clock::time_point start;  // of CompileStep
+  std::string key;
+  Json components;
+  bool use_cache = false;
+};
 
 kernel::Machine MachineOf(const emit::Target& target) {
   return {.lanes = target.lanes, .registers = target.registers};
@@ -116,9 +151,6 @@ std::string KeyOf(const Json& components) { return Sha256Hex(WriteJson(component
 
 absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const auto elapsed = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
   const Json components = KeyComponents(graph, options);
   const std::string key = KeyOf(components);
   Compiled out;
@@ -126,7 +158,7 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
   if (use_cache) {
     ASSIGN_OR_RETURN(const bool cached, LoadCached(key, options, out));
     if (cached) {
-      out.seconds = elapsed();
+      out.seconds = SecondsSince(start);
       return out;
     }
   }
@@ -143,13 +175,46 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
 #ifdef CUVIL_DCHECK
   for (const kernel::Kernel& k : planned.kernels) RETURN_IF_ERROR(kernel::Verify(k));
 #endif
-  RETURN_IF_ERROR(EmitPlanned(planned.kernels, options, planned.program, out));
+  for (const runtime::KernelDecl& decl : planned.program.kernels)
+    out.objects.push_back({decl.symbol, {}});
+  auto [first, later] =
+      Split(planned.program, std::move(planned.kernels), options.serve_first && !options.keep_ir);
+  RETURN_IF_ERROR(EmitPart(first, options, nullptr, planned.program, out));
   out.program = std::make_shared<runtime::Program>(std::move(planned.program));
   if (options.on_program) RETURN_IF_ERROR(options.on_program(out.program));
-  ASSIGN_OR_RETURN(out.code, LinkObjects(out.objects));
-  if (use_cache) StoreCached(key, components, options, out);
-  out.seconds = elapsed();
+  Objects emitted;
+  for (const size_t k : first.indices) emitted.push_back(out.objects[k]);
+  ASSIGN_OR_RETURN(out.code, LinkObjects(emitted));
+  if (!later.kernels.empty()) {
+    Remainder rest{std::move(later), options, start, key, components, use_cache};
+    rest.options.on_program = nullptr;  // it has been told, and what it refers to may go
+    out.rest = std::make_shared<const Remainder>(std::move(rest));
+  } else if (use_cache) {
+    StoreCached(key, components, options, out);
+  }
+  out.seconds = SecondsSince(start);
   return out;
+}
+
+absl::StatusOr<Compiled> CompileRest(const Compiled& first, const std::atomic<bool>* cancel) {
+  const Remainder& rest = *first.rest;
+  Compiled out;
+  out.objects = first.objects;
+  runtime::Program program = *first.program;
+  RETURN_IF_ERROR(EmitPart(rest.part, rest.options, cancel, program, out));
+  out.program = std::make_shared<runtime::Program>(std::move(program));
+  ASSIGN_OR_RETURN(out.code, LinkObjects(out.objects));
+  out.cache_note = first.cache_note;
+  out.seconds = SecondsSince(rest.start);
+  return out;
+}
+
+std::string StoreRest(const Compiled& first, const Compiled& whole) {
+  const Remainder& rest = *first.rest;
+  Compiled stored = whole;
+  stored.cache_note.clear();
+  if (rest.use_cache) StoreCached(rest.key, rest.components, rest.options, stored);
+  return stored.cache_note;
 }
 
 }  // namespace cuvil::driver

@@ -38,7 +38,8 @@ int64_t KernelsEmitted() { return g_kernels_emitted.load(); }
 
 absl::StatusOr<std::vector<emit::Emitted>> EmitKernels(absl::Span<const kernel::Kernel> kernels,
                                                        const emit::Target& target, int threads,
-                                                       const emit::EmitOptions& options) {
+                                                       const emit::EmitOptions& options,
+                                                       const std::atomic<bool>* cancel) {
   const std::vector<size_t> order = EmitOrder(kernels);
   std::vector<emit::Emitted> emitted(kernels.size());
   std::vector<absl::Status> statuses(kernels.size());
@@ -46,6 +47,10 @@ absl::StatusOr<std::vector<emit::Emitted>> EmitKernels(absl::Span<const kernel::
   auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < order.size();) {
       const size_t k = order[i];
+      if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+        statuses[k] = absl::CancelledError("compiling was given up: nobody needs the kernels");
+        continue;
+      }
       absl::StatusOr<emit::Emitted> result = emit::EmitObject(kernels[k], target, options);
       g_kernels_emitted.fetch_add(1);
       statuses[k] = result.status();

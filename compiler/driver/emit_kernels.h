@@ -4,6 +4,7 @@
 // Any thread; calls are independent.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -24,9 +25,11 @@ using Objects = std::vector<std::pair<std::string, std::vector<uint8_t>>>;  // s
 
 // One result per kernel, in the kernels' order whatever the threads did. The error is that of the
 // first kernel that has one. `threads` counts the caller; fewer run when the system gives no more.
+// Once `cancel` is true no further kernel is begun, and the error is Cancelled; null: never.
 absl::StatusOr<std::vector<emit::Emitted>> EmitKernels(absl::Span<const kernel::Kernel> kernels,
                                                        const emit::Target& target, int threads,
-                                                       const emit::EmitOptions& options = {});
+                                                       const emit::EmitOptions& options = {},
+                                                       const std::atomic<bool>* cancel = nullptr);
 
 // Errors are those of CodeImage::Link. The image keeps nothing of `objects`.
 absl::StatusOr<std::shared_ptr<const emit::CodeImage>> LinkObjects(const Objects& objects);
@@ -37,8 +40,8 @@ void AddCompilerIds(Json& components);
 // Whether all of them are known; else nothing may be cached.
 bool CompilerIdsKnown();
 
-// Kernels that EmitKernels has emitted in this process, for steps and for sampling: a step must
-// never change it.
+// Kernels that EmitKernels has emitted in this process, for steps and for sampling. No step changes
+// it; while a model that answers first is being finished, another thread does.
 int64_t KernelsEmitted();
 
 }  // namespace cuvil::driver

@@ -38,8 +38,13 @@ class EngineObserver {
                             const Timings& timings) {}
   // `error`: of a load that failed.
   virtual void OnModelState(const std::string& model, ModelState state, const std::string& error) {}
-  // A phase of a load: "open", "compile", "weights", "warm".
+  // A phase of a load: "open", "compile", "host", "total" (weights landed). When the kernels were
+  // not in the cache, "tier0" comes instead of "compile": the compilation until the model could
+  // answer. Once the rest is there, "compile" is the whole of it, and "swap" the time from the
+  // start of the load until steps had every plan.
   virtual void OnLoadPhase(const std::string& model, const std::string& phase, double seconds) {}
+  // The rest of the kernels could not be compiled; the model goes on answering, more slowly.
+  virtual void OnCompileFailed(const std::string& model, const std::string& error) {}
 };
 
 }  // namespace cuvil::server

@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
       PlanMemory(m.program(), {.context = m.config().context_length,
                                .vocab_size = m.config().vocab_size,
                                .embedding_size = m.config().n_embd,
-                               .code_bytes = static_cast<int64_t>(m.code().code_bytes()),
+                               .code_bytes = m.code().bytes(),
                                .workers = m.threads(),
                                .sequences_max = options.sequences_max,
                                .kv_tokens = options.kv_tokens,

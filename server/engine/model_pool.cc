@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "server/engine/load_report.h"
 
 namespace cuvil::server {
 namespace {
@@ -383,7 +384,8 @@ void ModelPool::LoadNow(Entry* entry) {
   engine::LoadOptions load{.numerics = entry->spec.numerics,
                            .target = entry->spec.target,
                            .threads = options_.threads,
-                           .cache_dir = options_.cache_dir};
+                           .cache_dir = options_.cache_dir,
+                           .serve_first = true};
   load.admit = [&](const gguf::ModelConfig& config, const runtime::Program& program,
                    int64_t code_bytes) {
     MemoryRequest request = MemoryRequestOf(config, *entry);
@@ -395,10 +397,7 @@ void ModelPool::LoadNow(Entry* entry) {
     SetState(entry, ModelState::kFailed, std::string(model.status().message()));
     return;
   }
-  if (observer_ != nullptr) {
-    observer_->OnLoadPhase(entry->spec.name, "open", (*model)->timing().open_s);
-    observer_->OnLoadPhase(entry->spec.name, "compile", (*model)->timing().compile_s);
-  }
+  ReportCompiled(observer_, entry->spec.name, **model);
   const absl::Status status = StartHost(entry, *std::move(model), begin);
   if (!status.ok()) SetState(entry, ModelState::kFailed, std::string(status.message()));
 }
@@ -465,6 +464,7 @@ absl::Status ModelPool::StartHost(Entry* entry, std::shared_ptr<const engine::Mo
   const absl::Status landed = model->weights().Wait();
   if (observer_ != nullptr && landed.ok())
     observer_->OnLoadPhase(entry->spec.name, "total", Now() - begin_s);
+  ReportRest(observer_, entry->spec.name, *model);
   return absl::OkStatus();
 }
 

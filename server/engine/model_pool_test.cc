@@ -1,7 +1,9 @@
 // The life of models: load, sleep, wake, unload, and one budget for all.
 #include "server/engine/model_pool.h"
 
+#include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -62,6 +64,53 @@ class ModelPoolTest : public ::testing::Test {
 
   static inline std::string path_, cache_;
 };
+
+// The phases of loads, in order.
+class Phases : public EngineObserver {
+ public:
+  void OnLoadPhase(const std::string& model, const std::string& phase, double seconds) override {
+    const std::lock_guard lock(mutex_);
+    names_.push_back(phase);
+  }
+  std::vector<std::string> WaitFor(size_t count) const {
+    for (int i = 0; i < 3000 && names().size() < count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return names();
+  }
+
+ private:
+  std::vector<std::string> names() const {
+    const std::lock_guard lock(mutex_);
+    return names_;
+  }
+  mutable std::mutex mutex_;
+  std::vector<std::string> names_;
+};
+
+TEST_F(ModelPoolTest, AColdStartAnswersFirstAndCompilesTheRestAfterwards) {
+  using ::testing::ElementsAre;
+  PoolOptions options{.models = {Spec("tiny")}, .lazy_load = false};
+  options.threads = 1;
+  options.cache_dir = cache_ + ".cold";
+  std::vector<std::vector<int32_t>> answers;
+  for (const bool cold : {true, false}) {
+    Phases phases;
+    auto pool = ModelPool::Create(options, &phases);
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    (*pool)->Start();
+    WaitFor(**pool, "tiny", ModelState::kReady);
+    answers.push_back(Answer(**pool, "tiny"));
+    if (cold) {
+      EXPECT_THAT(phases.WaitFor(6),
+                  ElementsAre("open", "tier0", "host", "total", "compile", "swap"));
+    } else {
+      EXPECT_THAT(phases.WaitFor(4), ElementsAre("open", "compile", "host", "total"));
+    }
+    pool->reset();
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  std::filesystem::remove_all(options.cache_dir);
+}
 
 TEST_F(ModelPoolTest, SleepAndWakeKeepTheAnswer) {
   const auto pool = Create({.models = {Spec("tiny")}, .lazy_load = false});

@@ -75,6 +75,11 @@ void EngineReporter::OnLoadPhase(const std::string& model, const std::string& ph
   log_->Info(Event::kLoad, {{Key::kModel, model}, {Key::kPhase, phase}, {Key::kSeconds, seconds}});
 }
 
+void EngineReporter::OnCompileFailed(const std::string& model, const std::string& error) {
+  log_->Error(Event::kLoad,
+              {{Key::kModel, model}, {Key::kPhase, "compile"}, {Key::kDetail, error}});
+}
+
 bool EngineReporter::CheckDog(Dog* dog, Time now) {
   const int64_t trips = dog->watchdog.trips();
   const double stalled_s = Seconds(dog->watchdog.Stalled(now));

@@ -39,6 +39,7 @@ class EngineReporter : public server::EngineObserver {
   void OnModelState(const std::string& model, server::ModelState state,
                     const std::string& error) override;
   void OnLoadPhase(const std::string& model, const std::string& phase, double seconds) override;
+  void OnCompileFailed(const std::string& model, const std::string& error) override;
 
   // The daemon's timer, about once a second: `steps` and `busy` are the pool's. False while steps
   // make no progress; each stall is logged and counted once, and so is its end.

@@ -39,7 +39,9 @@ void CountDelta(int64_t now, int64_t* counted, prometheus::Counter* counter) {
 }  // namespace
 
 ModelMetrics::ModelMetrics(prometheus::Registry* registry, const std::string& model)
-    : registry_(registry), model_(model), phases_({"open", "compile", "weights", "warm"}) {
+    : registry_(registry),
+      model_(model),
+      phases_({"open", "tier0", "compile", "swap", "host", "total"}) {
   const prometheus::Labels only = {{"model", model}};
   const auto with = [&](const char* name, const std::string& value) {
     return prometheus::Labels{{"model", model}, {name, value}};
