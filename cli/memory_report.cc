@@ -11,6 +11,7 @@
 #include "compiler/import/gguf/config.h"
 #include "compiler/import/gguf/file.h"
 #include "compiler/import/gguf/vocab.h"
+#include "engine/engine.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "server/ops/machine_limits.h"
@@ -53,10 +54,15 @@ absl::Status MeasureTokenizer(const gguf::File& file, Planned* planned) {
 }
 
 absl::StatusOr<Planned> PlanModel(const server::ModelSpec& spec, const server::PoolOptions& pool,
-                                  driver::ArtifactCache* cache) {
+                                  int64_t sequence_tokens, driver::ArtifactCache* cache) {
   Planned planned{.row = {.name = spec.name}};
   ASSIGN_OR_RETURN(const auto file, gguf::File::Open(spec.path));
   ASSIGN_OR_RETURN(const gguf::ModelConfig config, gguf::ReadConfig(*file));
+  if (sequence_tokens > config.context_length) {
+    return absl::InvalidArgumentError(absl::StrCat("--sequence-tokens is ", sequence_tokens,
+                                                   " and the context of model '", spec.name,
+                                                   "' is ", config.context_length, "; pass less"));
+  }
   RETURN_IF_ERROR(MeasureTokenizer(*file, &planned));
   ASSIGN_OR_RETURN(const ir::Graph graph, engine::StepGraphOf(*file, config));
   const int64_t before = StatusBytes("VmRSS");
@@ -73,6 +79,9 @@ absl::StatusOr<Planned> PlanModel(const server::ModelSpec& spec, const server::P
   if (!compiled.from_cache || sampler->kernels_emitted() > 0)
     planned.compiler = std::max<int64_t>(0, StatusBytes("VmRSS") - before);
   MemoryReport::Row& row = planned.row;
+  const kvcache::TrimPolicy trim{spec.trim.max_kv_len, spec.trim.sinks};
+  const int page_tokens = compiled.program->states[0].page_tokens;
+  RETURN_IF_ERROR(engine::CheckTrim(trim, config, page_tokens));
   row.plan = server::PlanMemory(*compiled.program,
                                 {.context = config.context_length,
                                  .vocab_size = config.vocab_size,
@@ -81,9 +90,29 @@ absl::StatusOr<Planned> PlanModel(const server::ModelSpec& spec, const server::P
                                  .workers = pool.threads,
                                  .sequences_max = pool.sequences_max,
                                  .kv_tokens = spec.kv_tokens,
-                                 .limit = pool.memory_limit});
-  row.kv_tokens = row.plan.pages * compiled.program->states[0].page_tokens;
+                                 .limit = pool.memory_limit,
+                                 .trim = trim,
+                                 .sequence_tokens = sequence_tokens});
+  row.kv_tokens = row.plan.pages * page_tokens;
   return planned;
+}
+
+std::string SequenceText(const MemoryReport::Row& r) {
+  using ops::BytesText;
+  const server::SequencePlan& s = r.plan.sequence;
+  std::string text = absl::StrCat("One sequence of ", s.tokens, " tokens of ", r.name,
+                                  " holds at most ", BytesText(s.kv()), " of its kv");
+  if (s.pages < s.pages_untrimmed)
+    absl::StrAppend(&text, "; untrimmed ", BytesText(s.kv_untrimmed()));
+  return absl::StrCat(text, ".\n");
+}
+
+Json SequenceJson(const server::SequencePlan& s) {
+  return {{"tokens", s.tokens},
+          {"pages", s.pages},
+          {"pages_untrimmed", s.pages_untrimmed},
+          {"kv", s.kv()},
+          {"kv_untrimmed", s.kv_untrimmed()}};
 }
 
 }  // namespace
@@ -94,7 +123,8 @@ int64_t MemoryReport::total() const {
   return sum;
 }
 
-absl::StatusOr<MemoryReport> PlanDaemon(const server::DaemonOptions& options) {
+absl::StatusOr<MemoryReport> PlanDaemon(const server::DaemonOptions& options,
+                                        int64_t sequence_tokens) {
   ASSIGN_OR_RETURN(const server::Sized sized, server::SizeDaemon(options));
   std::unique_ptr<driver::ArtifactCache> cache;
   if (!sized.pool.cache_dir.empty()) {
@@ -108,7 +138,7 @@ absl::StatusOr<MemoryReport> PlanDaemon(const server::DaemonOptions& options) {
   std::vector<std::shared_ptr<const text::Tokenizer>> tokenizers;  // alive, as in the server
   int64_t preloaded = 0;
   for (const server::ModelSpec& spec : sized.pool.models) {
-    ASSIGN_OR_RETURN(Planned planned, PlanModel(spec, sized.pool, cache.get()));
+    ASSIGN_OR_RETURN(Planned planned, PlanModel(spec, sized.pool, sequence_tokens, cache.get()));
     tokenizers.push_back(std::move(planned.tokenizer));
     report.compiler += planned.compiler;
     if (spec.preload) preloaded += planned.row.plan.total();
@@ -137,6 +167,7 @@ std::string ReportTable(const MemoryReport& report) {
     absl::StrAppend(&text, "A start that has to compile takes ", BytesText(report.compiler),
                     " more; now the kernels are in the cache.\n");
   }
+  for (const MemoryReport::Row& r : report.models) absl::StrAppend(&text, SequenceText(r));
   absl::StrAppend(&text, report.sizing, "\n");
   if (!report.fits) {
     absl::StrAppend(&text, "The models that load at start need more than the limit of ",
@@ -161,7 +192,8 @@ Json ReportJson(const MemoryReport& report) {
                               {"workspace", r.plan.workspace},
                               {"code", r.plan.code},
                               {"tokenizer", r.tokenizer},
-                              {"total", r.total()}});
+                              {"total", r.total()},
+                              {"sequence", SequenceJson(r.plan.sequence)}});
   }
   return json;
 }

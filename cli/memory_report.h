@@ -30,8 +30,11 @@ struct MemoryReport {
   bool fits = true;  // models that load at start fit the limit together
 };
 
-// Compiles each model (or finds it in the cache), packs nothing. Errors of a model's file.
-absl::StatusOr<MemoryReport> PlanDaemon(const server::DaemonOptions& options);
+// Compiles each model (or finds it in the cache), packs nothing. Errors of a model's file;
+// InvalidArgument for a trim policy that a model cannot bear. The pages of one sequence are given
+// for `sequence_tokens` positions, which every model's context must hold; 0: a full context.
+absl::StatusOr<MemoryReport> PlanDaemon(const server::DaemonOptions& options,
+                                        int64_t sequence_tokens = 0);
 
 std::string ReportTable(const MemoryReport& report);
 Json ReportJson(const MemoryReport& report);

@@ -1,10 +1,12 @@
 // cuvil serve (cuvild): the daemon, or with --plan what it would take.
+#include <optional>
 #include <utility>
 
 #include "cli/command.h"
 #include "cli/daemon_options.h"
 #include "cli/exit_code.h"
 #include "cli/memory_report.h"
+#include "cli/options.h"
 #include "cli/output.h"
 
 namespace cuvil::cli {
@@ -25,6 +27,11 @@ constexpr char kFooter[] =
     "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
     "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'";
 
+struct PlanFlags {
+  bool wanted = false, json = false;
+  std::optional<int64_t> sequence_tokens;
+};
+
 absl::StatusOr<int> Serve(const DaemonFlags& flags) {
   ASSIGN_OR_RETURN(const server::DaemonOptions options, ResolveDaemonOptions(flags));
   ASSIGN_OR_RETURN(const auto daemon, server::Daemon::Start(options));
@@ -32,10 +39,15 @@ absl::StatusOr<int> Serve(const DaemonFlags& flags) {
   return kDone;
 }
 
-absl::StatusOr<int> Plan(const DaemonFlags& flags, bool json) {
+absl::StatusOr<int> Plan(const DaemonFlags& flags, const PlanFlags& plan) {
   ASSIGN_OR_RETURN(const server::DaemonOptions options, ResolveDaemonOptions(flags));
-  ASSIGN_OR_RETURN(const MemoryReport report, PlanDaemon(options));
-  RETURN_IF_ERROR(json ? WriteJsonOut(ReportJson(report)) : WriteOut(ReportTable(report)));
+  if (plan.sequence_tokens.value_or(1) < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--sequence-tokens is ", *plan.sequence_tokens, "; it must be at least 1"));
+  }
+  ASSIGN_OR_RETURN(const MemoryReport report,
+                   PlanDaemon(options, plan.sequence_tokens.value_or(0)));
+  RETURN_IF_ERROR(plan.json ? WriteJsonOut(ReportJson(report)) : WriteOut(ReportTable(report)));
   return report.fits ? kDone : kRequestWrong;
 }
 
@@ -44,11 +56,15 @@ absl::StatusOr<int> Plan(const DaemonFlags& flags, bool json) {
 void AddServe(CLI::App& app, Handler* chosen) {
   CLI::App* sub = Subcommand(app, "serve", "Serve models over HTTP and gRPC", kFooter);
   const auto flags = AddDaemonFlags(sub);
-  auto plan = std::make_shared<bool>(false);
-  auto json = std::make_shared<bool>(false);
-  sub->add_flag("--plan", *plan, "Print what each model takes in memory, and stop");
-  sub->add_flag("--json", *json, "With --plan: one JSON object");
-  sub->callback([=] { *chosen = [=] { return *plan ? Plan(*flags, *json) : Serve(*flags); }; });
+  auto plan = std::make_shared<PlanFlags>();
+  sub->add_flag("--plan", plan->wanted, "Print what each model takes in memory, and stop");
+  sub->add_flag("--json", plan->json, "With --plan: one JSON object");
+  sub->add_option("--sequence-tokens", plan->sequence_tokens,
+                  "With --plan: pages of one sequence of N tokens; default: the context")
+      ->type_name("N")
+      ->check(CheckInteger);
+  sub->callback(
+      [=] { *chosen = [=] { return plan->wanted ? Plan(*flags, *plan) : Serve(*flags); }; });
 }
 
 }  // namespace cuvil::cli

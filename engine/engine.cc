@@ -125,9 +125,14 @@ void Engine::Trim(Sequence& s) {
 }
 
 absl::Status CheckTrim(const kvcache::TrimPolicy& policy, const Model& model) {
+  return CheckTrim(policy, model.config(), model.program().states[0].page_tokens);
+}
+
+absl::Status CheckTrim(const kvcache::TrimPolicy& policy, const gguf::ModelConfig& config,
+                       int64_t page_tokens) {
   if (!policy.enabled()) return absl::OkStatus();
-  RETURN_IF_ERROR(kvcache::Validate(policy, model.program().states[0].page_tokens));
-  const int64_t own = model.config().sliding_window;
+  RETURN_IF_ERROR(kvcache::Validate(policy, page_tokens));
+  const int64_t own = config.sliding_window;
   if (own == 0 || policy.window() >= own) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("max_kv_len leaves a window of ", policy.window(),
                                                  " positions and the model's own layers look back ",

@@ -109,5 +109,8 @@ class Engine {
 
 // Whether the model can run under the policy: InvalidArgument with the reason when not.
 absl::Status CheckTrim(const kvcache::TrimPolicy& policy, const Model& model);
+// The same of a model that is not loaded.
+absl::Status CheckTrim(const kvcache::TrimPolicy& policy, const gguf::ModelConfig& config,
+                       int64_t page_tokens);
 
 }  // namespace cuvil::engine

@@ -5,6 +5,19 @@
 #include "base/checked.h"
 
 namespace cuvil::server {
+namespace {
+
+SequencePlan PlanSequence(const runtime::Program& program, const MemoryRequest& request) {
+  const runtime::StateDecl& state = program.states[0];
+  const int64_t rows = program.plans.back().rows_max;
+  SequencePlan s{.page_bytes = state.page_bytes};
+  s.tokens = request.sequence_tokens > 0 ? request.sequence_tokens : request.context;
+  s.pages = request.trim.PagesMax(s.tokens, state.page_tokens, rows);
+  s.pages_untrimmed = kvcache::TrimPolicy().PagesMax(s.tokens, state.page_tokens, rows);
+  return s;
+}
+
+}  // namespace
 
 MemoryPlan PlanMemory(const runtime::Program& program, const MemoryRequest& request) {
   const runtime::StateDecl& state = program.states[0];
@@ -28,6 +41,7 @@ MemoryPlan PlanMemory(const runtime::Program& program, const MemoryRequest& requ
   }
   plan.pages = CeilDiv<int64_t>(tokens, state.page_tokens);
   plan.kv = plan.pages * state.page_bytes;
+  plan.sequence = PlanSequence(program, request);
   return plan;
 }
 

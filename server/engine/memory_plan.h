@@ -3,9 +3,21 @@
 
 #include <cstdint>
 
+#include "kvcache/trim.h"
 #include "runtime/program.h"
 
 namespace cuvil::server {
+
+// The pages that one sequence holds at once while it grows to `tokens` positions, at worst: what
+// the scheduler sets aside for it. A sequence whose steps begin at page borders may hold one less.
+struct SequencePlan {
+  int64_t tokens = 0;
+  int64_t pages = 0;            // under the model's trim policy
+  int64_t pages_untrimmed = 0;  // without one
+  int64_t page_bytes = 0;
+  int64_t kv() const { return pages * page_bytes; }
+  int64_t kv_untrimmed() const { return pages_untrimmed * page_bytes; }
+};
 
 struct MemoryPlan {
   int64_t weights = 0;    // packed, in one arena
@@ -13,6 +25,7 @@ struct MemoryPlan {
   int64_t workspace = 0;  // activations, worker scratch, logits of a full batch
   int64_t code = 0;       // machine code and its tables
   int64_t pages = 0;
+  SequencePlan sequence;  // its share of kv
   int64_t total() const { return weights + kv + workspace + code; }
 };
 
@@ -25,6 +38,8 @@ struct MemoryRequest {
   int sequences_max = 64;
   int64_t kv_tokens = 0;  // 0: kContextsDefault full contexts, or what `limit` leaves room for
   int64_t limit = 0;      // bytes for everything; 0: none
+  kvcache::TrimPolicy trim = {};
+  int64_t sequence_tokens = 0;  // of MemoryPlan::sequence; 0: a full context
 };
 
 // Full contexts the pool holds when nobody says: enough for a few long conversations at once, and

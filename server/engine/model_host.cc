@@ -52,6 +52,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
     EngineObserver* observer) {
   std::unique_ptr<ModelHost> host(new ModelHost(std::move(model), options, observer));
   const engine::Model& m = *host->model_;
+  const kvcache::TrimPolicy trim{options.trim.max_kv_len, options.trim.sinks};
+  RETURN_IF_ERROR(engine::CheckTrim(trim, m));
   host->memory_ =
       PlanMemory(m.program(), {.context = m.config().context_length,
                                .vocab_size = m.config().vocab_size,
@@ -60,7 +62,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
                                .workers = m.threads(),
                                .sequences_max = options.sequences_max,
                                .kv_tokens = options.kv_tokens,
-                               .limit = options.memory_limit});
+                               .limit = options.memory_limit,
+                               .trim = trim});
   ASSIGN_OR_RETURN(host->runner_,
                    engine::StepRunner::Create(host->model_, {.pages = host->memory_.pages,
                                                              .sequences_max = options.sequences_max,

@@ -48,7 +48,7 @@ struct HostOptions {
 class ModelHost {
  public:
   // Maps memory and starts the step thread. Errors of StepRunner and Sampler; InvalidArgument for
-  // options out of range. `observer` may be null and outlives the host.
+  // options out of range and for a trim policy that the model cannot bear. `observer` may be null and outlives the host.
   static absl::StatusOr<std::unique_ptr<ModelHost>> Start(
       std::shared_ptr<const engine::Model> model, const HostOptions& options,
       EngineObserver* observer);

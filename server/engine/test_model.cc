@@ -13,16 +13,16 @@
 
 namespace cuvil::server {
 
-std::string WriteTestModel(const std::string& name) {
+std::string WriteTestModel(const std::string& name, const std::string& model, int64_t context) {
   const char* root = std::getenv("CUVIL_SOURCE_DIR");
   const std::string source =
-      std::string(root == nullptr ? "." : root) + "/tests/data/gguf/llama-q4_1.gguf";
+      absl::StrCat(root == nullptr ? "." : root, "/tests/data/gguf/", model, ".gguf");
   auto bytes = ReadFile(source, 1 << 20);
   CUVIL_CHECK(bytes.ok(), bytes.status().message());
   const std::string key = "llama.context_length";
   const size_t at = bytes->find(key);
   CUVIL_CHECK(at != std::string::npos, "the model has a context length");
-  const uint32_t value = kTestContext;
+  const uint32_t value = static_cast<uint32_t>(context);
   std::memcpy(bytes->data() + at + key.size() + 4, &value, 4);
   const std::string path = absl::StrCat(std::filesystem::temp_directory_path().string(), "/cuvil_",
                                         name, "_", getpid(), ".gguf");

@@ -15,9 +15,10 @@ namespace cuvil::server {
 inline constexpr int64_t kTestContext = 1024;
 inline constexpr int kTestVocab = 272;
 
-// tests/data/gguf/llama-q4_1.gguf with a context of kTestContext, as a file of its own below the
-// test's temporary folder. The caller removes it.
-std::string WriteTestModel(const std::string& name);
+// tests/data/gguf/<source>.gguf, a llama, with that context, as a file of its own below the test's
+// temporary folder. The caller removes it.
+std::string WriteTestModel(const std::string& name, const std::string& source = "llama-q4_1",
+                           int64_t context = kTestContext);
 
 // Gathers everything; Wait returns when the last event is there.
 class Collector : public AnswerSink {
