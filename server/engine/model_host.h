@@ -48,7 +48,8 @@ struct HostOptions {
 class ModelHost {
  public:
   // Maps memory and starts the step thread. Errors of StepRunner and Sampler; InvalidArgument for
-  // options out of range and for a trim policy that the model cannot bear. `observer` may be null and outlives the host.
+  // options out of range and for a trim policy that the model cannot bear. `observer` may be null
+  // and outlives the host.
   static absl::StatusOr<std::unique_ptr<ModelHost>> Start(
       std::shared_ptr<const engine::Model> model, const HostOptions& options,
       EngineObserver* observer);
@@ -114,9 +115,10 @@ class ModelHost {
   std::unique_ptr<engine::Sampler> sampler_;
   std::unique_ptr<scheduler::Scheduler> scheduler_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Answer>> answers_;
-  absl::flat_hash_map<int64_t, Place> places_;      // by sequence id
-  int64_t taken_sequences_ = 0, taken_tokens_ = 0, taken_rows_ = 0;  // from the inbox, not published yet
-  bool idle_plan_ = true;  // the last plan had nothing to run, and nothing has changed since
+  absl::flat_hash_map<int64_t, Place> places_;  // by sequence id
+  int64_t taken_sequences_ = 0, taken_tokens_ = 0,
+          taken_rows_ = 0;  // from the inbox, not published yet
+  bool idle_plan_ = true;   // the last plan had nothing to run, and nothing has changed since
 
   // Guards what follows, to live_. Not absl::Mutex: the thread sanitizer does not see into
   // Debian's.
