@@ -24,7 +24,8 @@ bool IsOurFault(int code) {
 
 }  // namespace
 
-void DoorReporter::OnConnections(int64_t open) { metrics_->SetConnections(protocol_, open); }
+// HTTP's alone: gRPC does not tell how many it has.
+void DoorReporter::OnConnections(int64_t open) { metrics_->SetHttpConnections(open); }
 
 void DoorReporter::OnStarted(const http::RequestStart& start) {
   metrics_->RequestStarted(start.endpoint, protocol_);

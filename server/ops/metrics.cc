@@ -53,10 +53,7 @@ Metrics::Metrics(const MetricsOptions& options)
                                     "Requests turned away before they reached a model",
                                     {{"reason", rejections_[i]}}));
   }
-  for (size_t i = 0; i < protocols_.size(); ++i) {
-    connections_.push_back(MakeGauge(&registry_, "cuvild_connections_open", "Open connections",
-                                     {{"protocol", protocols_[i]}}));
-  }
+  connections_ = MakeGauge(&registry_, "cuvild_connections_open", "Open HTTP connections", {});
   tokenize_ = MakeHistogram(&registry_, "cuvild_tokenize_seconds",
                             "Parsing a request, its template and its tokens", {}, kTokenize);
   MakeGauge(&registry_, "cuvild_build_info", "1; its labels say what runs",
@@ -114,9 +111,7 @@ void Metrics::Rejected(std::string_view reason) {
   rejected_[rejections_.Index(reason)]->Increment();
 }
 
-void Metrics::SetConnections(std::string_view protocol, int64_t open) {
-  connections_[protocols_.Index(protocol)]->Set(static_cast<double>(open));
-}
+void Metrics::SetHttpConnections(int64_t open) { connections_->Set(static_cast<double>(open)); }
 
 ModelMetrics& Metrics::Model(std::string_view name) {
   const auto found = models_.find(Sv(name));

@@ -100,7 +100,7 @@ class Metrics {
   void RequestStarted(std::string_view endpoint, std::string_view protocol);
   void RequestEnded(const RequestEnd& end);
   void Rejected(std::string_view reason);
-  void SetConnections(std::string_view protocol, int64_t open);
+  void SetHttpConnections(int64_t open);
 
   // The model's, or that of "other".
   ModelMetrics& Model(std::string_view name);
@@ -125,7 +125,7 @@ class Metrics {
   const LabelSet endpoints_, protocols_, codes_, reasons_, rejections_;
   std::vector<Door> doors_;  // endpoint-major
   std::vector<prometheus::Counter*> rejected_;
-  std::vector<prometheus::Gauge*> connections_;
+  prometheus::Gauge* connections_;
   prometheus::Histogram* tokenize_;
   absl::flat_hash_map<std::string, std::unique_ptr<ModelMetrics>> models_;  // fixed
   std::once_flag other_made_;  // no series before there is something else to count

@@ -149,7 +149,6 @@ TEST(MetricsTest, WhatClientsChooseMakesNoSeries) {
     metrics.RequestStarted(odd, odd);
     metrics.RequestEnded({.endpoint = odd, .protocol = odd, .code = odd, .finish_reason = odd});
     metrics.Rejected(odd);
-    metrics.SetConnections(odd, 1);
     metrics.Model(odd).InterToken(0.1);
     metrics.Model("smol").LoadPhase(odd, 1);
   };
