@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/engine.h"
+#include "server/api/param.h"
 #include "server/api/retry.h"
 #include "server/engine/prompt_logprobs.h"
 
@@ -112,22 +113,30 @@ absl::Status ModelHost::Validate(const GenerateRequest& r) const {
   }
   const int32_t vocab = static_cast<int32_t>(model_->config().vocab_size);
   auto known = [&](int32_t token) { return token >= 0 && token < vocab; };
-  for (const std::vector<int32_t>* tokens : {&r.prompt, &r.stop_tokens}) {
+  for (const auto& [tokens, field] :
+       {std::pair(&r.prompt, "prompt"), std::pair(&r.stop_tokens, "stop_token_ids")}) {
     const auto bad = std::find_if_not(tokens->begin(), tokens->end(), known);
     if (bad != tokens->end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("token ", *bad, " is outside the vocabulary of ", vocab));
+      return WithParam(field, absl::InvalidArgumentError(absl::StrCat(
+                                  "token ", *bad, " is outside the vocabulary of ", vocab)));
     }
+  }
+  const int64_t limit = r.max_tokens < 0 ? context - size : r.max_tokens;
+  if (r.task == Task::kGenerate && r.min_tokens > limit) {
+    return WithParam("min_tokens", absl::InvalidArgumentError(
+                                       absl::StrCat("min_tokens is ", r.min_tokens,
+                                                    ", above the limit of ", limit, " tokens")));
   }
   if (r.choices < 1 || r.choices > options_.sequences_max || r.best_of < 0 ||
       r.best_of > options_.sequences_max) {
-    const bool by_choices = r.best_of <= r.choices;
-    return absl::InvalidArgumentError(
-        absl::StrCat(by_choices ? "n" : "best_of", " is ", by_choices ? r.choices : r.best_of,
-                     "; at most ", options_.sequences_max, " sequences run at once here"));
+    const char* field = r.best_of <= r.choices ? "n" : "best_of";
+    return WithParam(field, absl::InvalidArgumentError(absl::StrCat(
+                                field, " is ", std::max(r.choices, r.best_of), "; at most ",
+                                options_.sequences_max, " sequences run at once here")));
   }
   if (r.trim && r.trim->max_kv_len > 0) {
-    RETURN_IF_ERROR(engine::CheckTrim({r.trim->max_kv_len, r.trim->sinks}, *model_));
+    RETURN_IF_ERROR(
+        WithParam("max_kv_len", engine::CheckTrim({r.trim->max_kv_len, r.trim->sinks}, *model_)));
   }
   return engine::CheckSampling(r.sampling, vocab);
 }
@@ -270,7 +279,9 @@ void ModelHost::Begin(Submission submission) {
         scheduler_->Abort(answer->choices()[i].sequence);
         places_.erase(answer->choices()[i].sequence.value);
       }
-      answer->Fail(id.status(), NowUs());
+      // All else was checked before: it would need more pages than there are.
+      const bool asks_too_much = absl::IsInvalidArgument(id.status());
+      answer->Fail(asks_too_much ? WithParam("max_tokens", id.status()) : id.status(), NowUs());
       Retire(answer);
       return;
     }

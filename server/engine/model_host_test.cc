@@ -8,6 +8,7 @@
 #include "engine/generate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/api/param.h"
 #include "server/api/retry.h"
 #include "server/engine/test_model.h"
 
@@ -154,6 +155,36 @@ TEST_F(ModelHostTest, StoppingAnswersWhatIsLeft) {
     EXPECT_TRUE(absl::IsUnavailable(sink->result().last.status));
     EXPECT_EQ(sink->result().ends, 1);
   }
+}
+
+TEST_F(ModelHostTest, RefusalsNameTheirField) {
+  const auto host = Start({.sequences_max = 4});
+  const auto param = [&](auto change) {
+    GenerateRequest r = Request({1, 2}, 8);
+    change(r);
+    auto sink = std::make_shared<Collector>();
+    const absl::Status status = host->Submit(next_++, std::move(r), sink);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return ParamOf(status);
+  };
+  EXPECT_EQ(param([](GenerateRequest& r) { r.choices = 5; }), "n");
+  EXPECT_EQ(param([](GenerateRequest& r) { r.best_of = 5; }), "best_of");
+  EXPECT_EQ(param([](GenerateRequest& r) { r.stop_tokens = {kTestVocab}; }), "stop_token_ids");
+  EXPECT_EQ(param([](GenerateRequest& r) { r.trim = TrimOptions{8, 8}; }), "max_kv_len");
+  EXPECT_EQ(param([](GenerateRequest& r) { r.min_tokens = 9; }), "min_tokens");
+  EXPECT_EQ(param([](GenerateRequest& r) {
+              r.max_tokens = -1;
+              r.min_tokens = kTestContext - 1;
+            }),
+            "min_tokens");
+}
+
+// More pages than the model has: known only to the scheduler, told as the request's end.
+TEST_F(ModelHostTest, MoreTokensThanPagesNamesMaxTokens) {
+  const auto host = Start({.kv_tokens = 128});
+  const absl::Status status = Run(*host, Request(TestTokens(20, 3), 900)).last.status;
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_EQ(ParamOf(status), "max_tokens");
 }
 
 TEST_F(ModelHostTest, RefusalsAreSentences) {

@@ -3,13 +3,13 @@
 #include <optional>
 
 #include "absl/strings/cord.h"
+#include "server/api/param.h"
 #include "server/api/retry.h"
 #include "server/openai/json_writer.h"
 
 namespace cuvil::server::openai {
 namespace {
 
-constexpr char kParamUrl[] = "cuvil/param";
 constexpr char kCodeUrl[] = "cuvil/code";
 // Where the error does not know better. Short enough that a queue which has emptied is found soon,
 // long enough not to hammer a full one.
@@ -17,8 +17,8 @@ constexpr int kRetryAfterBusy = 1;
 // Loading takes seconds.
 constexpr int kRetryAfterUnavailable = 5;
 
-std::string PayloadOf(const absl::Status& status, const char* url) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(url);
+std::string CodeOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kCodeUrl);
   return payload.has_value() ? std::string(*payload) : std::string();
 }
 
@@ -69,16 +69,13 @@ const Row& RowOf(absl::StatusCode code) {
 
 absl::Status Invalid(std::string_view param, std::string_view message, std::string_view code) {
   absl::Status status = absl::InvalidArgumentError(Sv(message));
-  if (!param.empty()) status.SetPayload(kParamUrl, absl::Cord(Sv(param)));
+  if (!param.empty()) status = WithParam(param, std::move(status));
   if (!code.empty()) status.SetPayload(kCodeUrl, absl::Cord(Sv(code)));
   return status;
 }
 
 absl::Status About(std::string_view param, const absl::Status& status) {
-  if (status.ok() || !PayloadOf(status, kParamUrl).empty()) return status;
-  absl::Status named = status;
-  named.SetPayload(kParamUrl, absl::Cord(Sv(param)));
-  return named;
+  return WithParam(param, status);
 }
 
 bool ShowsInside(std::string_view message) {
@@ -98,8 +95,8 @@ ApiError ErrorOf(const absl::Status& status) {
   error.status = row.http;
   error.type = row.type;
   error.message = std::string(status.message());
-  error.param = PayloadOf(status, kParamUrl);
-  error.code = PayloadOf(status, kCodeUrl);
+  error.param = ParamOf(status);
+  error.code = CodeOf(status);
   if (error.code.empty()) error.code = row.error_code;
   const bool unsaid = error.message.empty() || row.http == 500;
   if (row.instead != nullptr && (unsaid || ShowsInside(error.message))) error.message = row.instead;

@@ -264,6 +264,8 @@ class Parity(DoorTest):
             ({"logit_bias": {"5": 101}}, {"sampling": sampling(logit_bias={5: 101})}, invalid),
             ({"logit_bias": {"9999": 1}}, {"sampling": sampling(logit_bias={9999: 1})}, invalid),
             ({"n": 200}, {"n": 200}, invalid),
+            ({"n": 100}, {"n": 100}, invalid),  # more than run at once
+            ({"min_tokens": 4000}, {"min_tokens": 4000}, invalid),
             ({"max_tokens": 0}, {"max_tokens": 0}, invalid),
             ({"max_tokens": 4000}, {"max_tokens": 4000}, invalid),
             ({"min_tokens": 9, "max_tokens": 4}, {"min_tokens": 9, "max_tokens": 4}, invalid),
