@@ -69,6 +69,11 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
                    engine::StepRunner::Create(host->model_, {.pages = host->memory_.pages,
                                                              .sequences_max = options.sequences_max,
                                                              .pin = options.pin}));
+  if (options.sequences_max > host->runner_->rows_max()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_running is ", options.sequences_max, " and a step of this model has ",
+        host->runner_->rows_max(), " rows, of which each sequence needs one; lower max_running"));
+  }
   ASSIGN_OR_RETURN(host->sampler_, engine::Sampler::Create(m, options.cache_dir));
   const scheduler::Options schedule{.pages = host->memory_.pages,
                                     .page_tokens = host->runner_->page_tokens(),

@@ -179,6 +179,13 @@ TEST_F(ModelHostTest, RefusalsNameTheirField) {
             "min_tokens");
 }
 
+TEST_F(ModelHostTest, MoreSequencesThanRowsNamesTheOption) {
+  const auto host =
+      ModelHost::Start(model_, {.name = "tiny", .kv_tokens = 4096, .sequences_max = 600}, nullptr);
+  ASSERT_TRUE(absl::IsInvalidArgument(host.status())) << host.status();
+  EXPECT_THAT(std::string(host.status().message()), HasSubstr("max_running is 600"));
+}
+
 // More pages than the model has: known only to the scheduler, told as the request's end.
 TEST_F(ModelHostTest, MoreTokensThanPagesNamesMaxTokens) {
   const auto host = Start({.kv_tokens = 128});

@@ -167,7 +167,9 @@ TEST_F(ConfigTest, WrongValuesNameTheLineAndWhatIsTaken) {
   Toml("[limits]\nmax_running = \"many\"\n");
   EXPECT_THAT(Error(), HasSubstr("cuvil.toml:2: max_running: takes a whole number, not 'many'"));
   Toml("[limits]\nmax_running = 0\n");
-  EXPECT_THAT(Error(), HasSubstr("takes 1 to 4096 sequences, not 0"));
+  EXPECT_THAT(Error(), HasSubstr("takes 1 to 512 sequences, not 0"));
+  Toml("[limits]\nmax_running = 600\n");
+  EXPECT_THAT(Error(), HasSubstr("max_running: takes 1 to 512 sequences, not 600"));
   Toml("[limits]\nmax_running = 1.5\n");
   EXPECT_THAT(Error(), HasSubstr("takes a whole number"));
   Toml("[limits]\nmax_running = [1, 2]\n");

@@ -14,6 +14,8 @@ namespace {
 using K = OptionKind;
 
 constexpr double kDay = 86400;
+// Rows of the largest step that models are compiled for: each running sequence needs one.
+constexpr double kStepRows = 512;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 // Upper ends are far beyond sense and short of overflow; they catch a slipped unit.
@@ -86,7 +88,7 @@ constexpr Option kOptions[] = {
      "Without a finished step for this long while work waits, the server reports itself dead; 0: "
      "never"},
 
-    {"max_running", "limits", K::kCount, &Config::max_running, "sequences", 1, 4096, "",
+    {"max_running", "limits", K::kCount, &Config::max_running, "sequences", 1, kStepRows, "",
      "Sequences that share steps"},
     {"queue_requests", "limits", K::kCount, &Config::queue_requests, "requests", 1, 1e6, "",
      "Requests that may wait; more get 429 with Retry-After"},

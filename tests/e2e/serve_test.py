@@ -203,6 +203,10 @@ class Lifecycle(CuvilTest):
         self.refused(
             "serve", "--plan", "--model", str(LLAMA), "--queue-requets", "3", says="--queue-req"
         )
+        self.refused(
+            *("serve", "--model", str(LLAMA), "--listen", "127.0.0.1:0", "--max-running", "600"),
+            says="max_running: takes 1 to 512 sequences, not 600",
+        )
         config = self.ok("config", "--json", "--queue-requests", "7").json()
         self.assertEqual(config["queue_requests"]["value"], 7)
         self.assertIn("--queue-requests", config["queue_requests"]["origin"])
