@@ -89,6 +89,11 @@ Refusal CheckContent(const RequestHead& head, const Route& route) {
   return {};
 }
 
+// Whoever watches the server must see its end and its overload, not only its good times.
+bool AnswersAlways(const Route& route) {
+  return route.is_probe || route.endpoint == Endpoint::kMetrics;
+}
+
 Response Preflight() {
   Response response;
   response.status = 204;
@@ -161,7 +166,9 @@ Admission Admit(const RequestHead& head, const AdmissionContext& context) {
     admission.answer = Preflight();
     return admission;
   }
-  if (!route.is_probe && (context.draining || context.over_connection_limit)) {
+  // A drain waits for no body, whoever it is for.
+  const bool answers = AnswersAlways(route) && !(context.draining && head.has_body());
+  if (!answers && (context.draining || context.over_connection_limit)) {
     admission.must_close = true;
     admission.refusal = context.draining
                             ? Later("the server is shutting down; try another or again later",

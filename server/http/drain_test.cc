@@ -21,7 +21,9 @@ class DrainTest : public testing::Test {
     Options options;
     options.port = 0;
     options.ping_interval = absl::Milliseconds(20);
-    server_ = *Server::Start(options, {}, &backend_);
+    Hooks hooks;
+    hooks.metrics = [] { return std::string("up 1\n"); };
+    server_ = *Server::Start(options, hooks, &backend_);
   }
   // Waits until a request is in the backend and a stream's head is out.
   void Send(TestClient* client, std::string_view body) {
@@ -60,6 +62,22 @@ TEST_F(DrainTest, RunningRequestsFinishNewOnesAreRefused) {
   EXPECT_TRUE(running.Ended());
   drain.join();
   EXPECT_TRUE(by_itself);
+}
+
+TEST_F(DrainTest, MetricsAnswerUntilTheEnd) {
+  backend_.set_held(true);
+  TestClient running(server_->address());
+  Send(&running, kStream);
+  std::thread drain([&] { server_->Drain(absl::Seconds(30)); });
+  while (TestClient(server_->address()).Ask(Get("/readyz")).status != 503) {
+  }
+  const Reply metrics = TestClient(server_->address()).Ask(Get("/metrics"));
+  EXPECT_EQ(metrics.status, 200);
+  EXPECT_EQ(metrics.body, "up 1\n");
+  EXPECT_EQ(TestClient(server_->address()).Ask(Get("/v1/models")).status, 503);
+  backend_.set_held(false);
+  EXPECT_TRUE(running.Read().complete);
+  drain.join();
 }
 
 TEST_F(DrainTest, TheDeadlineIsToldToStreamsAndOthers) {
