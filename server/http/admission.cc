@@ -135,6 +135,10 @@ void Authorise(const RequestHead& head, const AdmissionContext& context, Admissi
 
 }  // namespace
 
+Refusal ShuttingDown() {
+  return Later("the server is shutting down; try another or again later", RejectReason::kDraining);
+}
+
 std::string_view AcceptableRequestId(const RequestHead& head) {
   if (head.Count("x-request-id") != 1) return {};
   const std::string_view id = head.Get("x-request-id");
@@ -171,8 +175,7 @@ Admission Admit(const RequestHead& head, const AdmissionContext& context) {
   if (!answers && (context.draining || context.over_connection_limit)) {
     admission.must_close = true;
     admission.refusal = context.draining
-                            ? Later("the server is shutting down; try another or again later",
-                                    RejectReason::kDraining)
+                            ? ShuttingDown()
                             : Later("the server has too many connections; try again later",
                                     RejectReason::kConnections);
     return admission;

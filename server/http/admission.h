@@ -39,6 +39,9 @@ struct Admission {
   bool must_close = false;
 };
 
+// What requests are told that a drain does not wait for.
+Refusal ShuttingDown();
+
 Admission Admit(const RequestHead& head, const AdmissionContext& context);
 
 // x-request-id as sent, if it is fit to be shown in headers and logs; else "".

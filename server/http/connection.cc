@@ -397,6 +397,9 @@ void Connection::BeginDrain() {
     return Close("");
   }
   keep_alive_ = false;
+  // A request that has not all come would be refused when it has: a client that sends slowly, or no
+  // longer, must not hold up the end.
+  if (state_ == State::kReading && exchange_ != nullptr) Refuse(ShuttingDown());
 }
 
 void Connection::FailNow(const absl::Status& status) {

@@ -59,7 +59,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Sends what is gathered, as far as the socket takes it.
   void Flush();
-  // Ends an idle connection, or lets a busy one end after its answer.
+  // Ends an idle connection, refuses a request whose body is not whole, lets a busy one end after
+  // its answer.
   void BeginDrain();
   // The drain's deadline: fails the request at hand.
   void FailNow(const absl::Status& status);

@@ -80,6 +80,30 @@ TEST_F(DrainTest, MetricsAnswerUntilTheEnd) {
   drain.join();
 }
 
+// Of /tokenize, which needs no model's step, and of one whose client sends nothing more.
+TEST_F(DrainTest, HalfSentBodiesDoNotHoldItUp) {
+  const std::string whole = Post("/tokenize", R"({"prompt":"hello"})");
+  TestClient silent(server_->address()), slow(server_->address()), chunked(server_->address());
+  silent.Send(whole.substr(0, whole.size() - 5));
+  slow.Send(whole.substr(0, whole.size() - 18));
+  chunked.Send(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n2\r\n{");
+  EXPECT_EQ(TestClient(server_->address()).Ask(Get("/livez")).status, 200);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_TRUE(server_->Drain(absl::Seconds(20)));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  for (TestClient* client : {&silent, &slow, &chunked}) {
+    const Reply told = client->Read();
+    EXPECT_EQ(told.status, 503);
+    EXPECT_EQ(told.Get("retry-after"), "5");
+    EXPECT_EQ(told.Get("connection"), "close");
+    client->Send(whole.substr(whole.size() - 5));  // is read and thrown away
+    EXPECT_TRUE(client->Ended());
+  }
+}
+
 TEST_F(DrainTest, TheDeadlineIsToldToStreamsAndOthers) {
   backend_.set_held(true);
   TestClient stream(server_->address()), whole(server_->address());
