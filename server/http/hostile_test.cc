@@ -240,10 +240,26 @@ TEST_F(HostileTest, ContentRules) {
   for (const char* good : {"127.0.0.1:8000", "LOCALHOST", "[::1]:1", "a.localhost", "127.1.2.3"}) {
     EXPECT_EQ(Ask(host + good + "\r\n\r\n").status, 200) << good;
   }
-  for (const char* bad : {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example",
-                          "localhost:", "a b", "", "[::1", "127.0.0"}) {
+  for (const char* bad : {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", ":",
+                          "localhost:x", "localhost::", "a b", "", "[::1", "127.0.0"}) {
     EXPECT_EQ(Ask(host + bad + "\r\n\r\n").status, 403) << bad;
   }
+}
+
+TEST_F(HostileTest, AHostMayEndWithAnEmptyPort) {
+  Start();
+  for (const char* host : {"localhost:", "127.0.0.1:", "[::1]:", "A.LocalHost:"}) {
+    for (const char* path : {"/v1/models", "/livez", "/version"}) {
+      EXPECT_EQ(Ask(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n")).status,
+                200)
+          << host << path;
+    }
+  }
+  EXPECT_EQ(Ask("GET /v1/models HTTP/1.1\r\nHost: evil.example:\r\n\r\n").status, 403);
+  EXPECT_EQ(Ask("POST /tokenize HTTP/1.1\r\nHost: localhost:\r\nOrigin: http://localhost\r\n"
+                "Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"prompt\":\"a\"}")
+                .status,
+            200);
 }
 
 TEST_F(HostileTest, CorsIsOffUnlessAsked) {
