@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "server/http/address.h"
 #include "server/openai/error.h"
 
@@ -72,6 +73,22 @@ bool IsJsonType(std::string_view value) {
   return absl::EqualsIgnoreCase(type, "application/json");
 }
 
+// Whether a Content-Type leaves the body in the one encoding JSON has. Other parameters mean
+// nothing.
+bool IsUtf8(std::string_view value) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(Sv(value), ';');
+  return std::all_of(parts.begin() + 1, parts.end(), [](absl::string_view part) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (!absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(pair.first), "charset")) return true;
+    absl::string_view name = absl::StripAsciiWhitespace(pair.second);
+    if (name.size() >= 2 && name.front() == '"' && name.back() == '"') {
+      name = name.substr(1, name.size() - 2);
+    }
+    return absl::EqualsIgnoreCase(name, "utf-8") || absl::EqualsIgnoreCase(name, "utf8");
+  });
+}
+
 Refusal CheckContent(const RequestHead& head, const Route& route) {
   const auto unsupported = [](std::string message) {
     return Refuse(415, std::move(message), RejectReason::kInvalid, "unsupported_media_type");
@@ -85,6 +102,9 @@ Refusal CheckContent(const RequestHead& head, const Route& route) {
   if (!route.is_post) return {};
   if (head.Count("content-type") != 1 || !IsJsonType(head.Get("content-type"))) {
     return unsupported("the body must be sent as Content-Type: application/json");
+  }
+  if (!IsUtf8(head.Get("content-type"))) {
+    return unsupported("the body must be UTF-8; leave the charset out of Content-Type");
   }
   return {};
 }

@@ -262,6 +262,27 @@ TEST_F(HostileTest, AHostMayEndWithAnEmptyPort) {
             200);
 }
 
+TEST_F(HostileTest, OnlyUtf8BodiesAreRead) {
+  Start();
+  const auto post = [this](std::string_view type) {
+    return Ask(absl::StrCat("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: ",
+                            Sv(type), "\r\nContent-Length: 14\r\n\r\n{\"prompt\":\"a\"}"))
+        .status;
+  };
+  for (const char* good : {"application/json", "application/json;charset=UTF-8",
+                           "application/json ; Charset=\"utf-8\"", "application/json; charset=utf8",
+                           "application/json; profile=x; charset=utf-8", "application/json;"}) {
+    EXPECT_EQ(post(good), 200) << good;
+  }
+  for (const char* bad :
+       {"application/json; charset=utf-16", "application/json; charset=utf-16le",
+        "application/json; charset=\"utf-16\"", "application/json; charset=iso-8859-1",
+        "application/json; CHARSET=latin1", "application/json; charset=",
+        "application/json; charset", "application/json; charset=utf-8; charset=utf-16"}) {
+    EXPECT_EQ(post(bad), 415) << bad;
+  }
+}
+
 TEST_F(HostileTest, CorsIsOffUnlessAsked) {
   options_.cors_origins = {"https://app.example"};
   Start();
