@@ -32,8 +32,8 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;  // at least one token, all inside the vocabulary
 
   // Generation.
-  int64_t max_tokens = -1;          // per choice; -1: the rest of the context
-  int64_t min_tokens = 0;           // end tokens and stop strings do not count before
+  int64_t max_tokens = -1;  // per choice; -1: the rest of the context; 0: only the prompt is run
+  int64_t min_tokens = 0;   // end tokens and stop strings do not count before
   engine::SamplingParams sampling;  // choice k draws with a seed derived from (seed, k)
   int choices = 1;                  // n
   int best_of = 0;                // candidates of which the `choices` best are returned; 0: choices

@@ -110,7 +110,8 @@ absl::Status ModelHost::Validate(const GenerateRequest& r) const {
   const int64_t size = static_cast<int64_t>(r.prompt.size());
   if (size == 0) return absl::InvalidArgumentError("the prompt has no tokens; give at least one");
   // A prompt that fills the context leaves no room for an answer.
-  const int64_t room = r.task == Task::kEmbed ? context : context - 1;
+  const bool answers = r.task != Task::kEmbed && r.max_tokens != 0;
+  const int64_t room = answers ? context - 1 : context;
   if (size > room) {
     return absl::InvalidArgumentError(absl::StrCat("the prompt has ", size, " tokens and at most ",
                                                    room, " fit the context of ", context,
@@ -350,7 +351,7 @@ engine::StepRows ModelHost::RowsOf(const scheduler::Work& work) const {
   engine::StepRows rows{.tokens = work.tokens,
                         .begin = work.begin,
                         .pages = scheduler_->pages(work.id),
-                        .want = work.wants_output() ? engine::Want::kLast : engine::Want::kNone};
+                        .want = work.sample ? engine::Want::kLast : engine::Want::kNone};
   const kvcache::TrimPolicy& trim = scheduler_->trim(work.id);
   if (trim.enabled()) {
     rows.window = trim.window();
@@ -383,7 +384,7 @@ absl::Status ModelHost::RunRows(const scheduler::StepPlan& plan, scheduler::Step
       continue;
     }
     rows.push_back(RowsOf(work));
-    if (!work.wants_output()) continue;
+    if (!work.sample) continue;
     sampled.push_back(&work);
     results.push_back(&result.works[i]);
   }

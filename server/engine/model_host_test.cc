@@ -194,6 +194,28 @@ TEST_F(ModelHostTest, MoreTokensThanPagesNamesMaxTokens) {
   EXPECT_EQ(ParamOf(status), "max_tokens");
 }
 
+TEST_F(ModelHostTest, APromptAloneMayFillTheContext) {
+  const auto host = Start();
+  GenerateRequest r = Request(TestTokens(kTestContext, 5), 0);
+  r.prompt_logprobs = 1;
+  r.choices = 2;
+  for (int run = 0; run < 2; ++run) {  // the second finds the first one's pages
+    const Collector::Result result = Run(*host, r);
+    EXPECT_EQ(result.last.status, absl::OkStatus());
+    EXPECT_EQ(result.prompt_logprobs.size(), r.prompt.size());
+    EXPECT_EQ(result.last.usage.completion_tokens, 0);
+    ASSERT_EQ(result.reasons.size(), 2u);
+    for (size_t k = 0; k < 2; ++k) {
+      EXPECT_EQ(result.reasons[k], FinishReason::kLength);
+      EXPECT_TRUE(result.tokens[k].empty());
+      EXPECT_EQ(result.text[k], "");
+    }
+  }
+  r.prompt_logprobs = -1;
+  EXPECT_EQ(Run(*host, r).last.usage.completion_tokens, 0);
+  ExpectNoPagesInUse(*host);
+}
+
 TEST_F(ModelHostTest, RefusalsAreSentences) {
   const auto host = Start({.queue_requests_max = 4});
   auto refused = [&](GenerateRequest r) {

@@ -141,6 +141,11 @@ TEST_F(AnswerTest, EchoWithoutNewTokens) {
   EXPECT_EQ(whole["choices"][0]["text"], "hi");
   EXPECT_EQ(whole["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(whole["usage"]["completion_tokens"], 0);
+  call = Prepare(PrepareCompletion,
+                 R"({"prompt":"hi","max_tokens":0,"echo":true,"logprobs":0,"stream":true})");
+  const std::string sse = Play(&call);
+  EXPECT_NE(sse.find(R"("text":"hi","logprobs":{"tokens":["h","i"])"), std::string::npos) << sse;
+  EXPECT_NE(sse.find(R"("finish_reason":"length")"), std::string::npos) << sse;
 }
 
 TEST_F(AnswerTest, BestOfReturnsTheBestInOrder) {

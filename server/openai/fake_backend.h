@@ -2,6 +2,7 @@
 // part of any binary that is shipped.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -68,7 +69,7 @@ class FakeBackend : public Backend {
     if (request.task == Task::kEmbed) return Embedding(request);
     const int64_t length = request.max_tokens < 0 ? 5 : request.max_tokens;
     const int candidates = std::max(request.choices, request.best_of);
-    std::vector<Events> steps(static_cast<size_t>(length));
+    std::vector<Events> steps(static_cast<size_t>(std::max<int64_t>(length, 1)));
     for (int64_t i = 0; i < length; ++i) {
       Events& step = steps[static_cast<size_t>(i)];
       for (int c = 0; c < candidates; ++c) {
@@ -81,8 +82,10 @@ class FakeBackend : public Backend {
           event.token.top.emplace_back(ByteToken(static_cast<char>('a' + k)), -1.0 - k);
         }
         step.tokens.push_back(std::move(event));
-        if (i + 1 == length) step.ended.push_back({.choice = c, .reason = FinishReason::kLength});
       }
+    }
+    for (int c = 0; c < candidates; ++c) {
+      steps.back().ended.push_back({.choice = c, .reason = FinishReason::kLength});
     }
     if (request.prompt_logprobs >= 0) {
       for (const int32_t id : request.prompt) {

@@ -111,6 +111,13 @@ absl::Status CheckMinTokens(const RequestBody& body, int64_t max_tokens) {
                                             ", above the limit of ", max_tokens, " tokens"));
 }
 
+// Of a completion that names no number: as many as there is room for, at most. At least one, so
+// that a prompt without room is refused.
+int64_t DefaultTokens(const ServedModel& model, size_t prompt_tokens) {
+  const int64_t room = model.info().context - static_cast<int64_t>(prompt_tokens);
+  return std::clamp<int64_t>(room, 1, kCompletionTokens);
+}
+
 TextAnswerOptions AnswerOptions(const RequestBody& body, const ServedModel& model,
                                 const CallContext& context) {
   TextAnswerOptions options;
@@ -196,11 +203,10 @@ absl::StatusOr<Call> PrepareCompletion(std::string_view text, const CallContext&
     return Invalid("prompt", absl::StrCat("prompts times choices is ", fan_out, "; the limit is ",
                                           kFanOutMax));
   }
-  int64_t max_tokens = body.max_tokens.value_or(kCompletionTokens);
-  if (max_tokens == 0 && !body.echo) {
+  if (body.max_tokens == 0 && !body.echo) {
     return Invalid("max_tokens", "max_tokens is 0 and nothing is echoed; give at least 1");
   }
-  RETURN_IF_ERROR(CheckMinTokens(body, max_tokens));
+  RETURN_IF_ERROR(CheckMinTokens(body, body.max_tokens.value_or(kCompletionTokens)));
 
   ASSIGN_OR_RETURN(const ModelPtr model, FindModel(context.backend, body));
   ASSIGN_OR_RETURN(GenerateRequest common, CommonRequest(body, *model, context));
@@ -210,8 +216,6 @@ absl::StatusOr<Call> PrepareCompletion(std::string_view text, const CallContext&
   options.parts = static_cast<int>(body.prompts.size());
   options.logprobs = body.completion_logprobs.has_value();
   options.echo = body.echo;
-  options.hide_generated = max_tokens == 0;
-  common.max_tokens = std::max<int64_t>(max_tokens, 1);
   if (options.logprobs) common.sampling.logprobs = static_cast<int>(*body.completion_logprobs);
   if (options.logprobs && body.echo) common.prompt_logprobs = common.sampling.logprobs;
 
@@ -222,8 +226,9 @@ absl::StatusOr<Call> PrepareCompletion(std::string_view text, const CallContext&
   for (const Prompt& prompt : body.prompts) {
     GenerateRequest request = common;
     ASSIGN_OR_RETURN(request.prompt, PromptTokens(*model, body, prompt, "prompt"));
+    request.max_tokens = body.max_tokens.value_or(DefaultTokens(*model, request.prompt.size()));
     const bool prompt_fits = static_cast<int64_t>(request.prompt.size()) < model->info().context;
-    RETURN_IF_ERROR(CheckLength(*model, request.prompt.size(), common.max_tokens,
+    RETURN_IF_ERROR(CheckLength(*model, request.prompt.size(), request.max_tokens,
                                 prompt_fits && body.max_tokens ? "max_tokens" : "prompt"));
     if (body.echo) {
       options.echo_text.push_back(prompt.is_tokens ? model->tokenizer()->Decode(prompt.tokens, true)

@@ -74,7 +74,7 @@ absl::Status CheckLength(const ServedModel& model, size_t prompt_tokens, int64_t
                          const char* field) {
   const int64_t context = model.info().context;
   const auto prompt = static_cast<int64_t>(prompt_tokens);
-  const int64_t answer = std::max<int64_t>(max_new, 1);
+  const int64_t answer = max_new < 0 ? 1 : max_new;
   // No sum: both may be large.
   if (prompt <= context && answer <= context - prompt) return absl::OkStatus();
   std::string message =

@@ -31,7 +31,8 @@ void CheckRequest(const GenerateRequest& request, int vocabulary) {
   for (const std::string& stop : request.stop) CUVIL_CHECK(!stop.empty(), "no empty stop");
   CUVIL_CHECK(cuvil::engine::CheckSampling(request.sampling, vocabulary).ok(), "sampling");
   CUVIL_CHECK(request.choices >= 1 && request.choices <= 128, "choices");
-  CUVIL_CHECK(request.max_tokens == -1 || request.max_tokens >= 1, "max_tokens");
+  CUVIL_CHECK(request.max_tokens >= -1, "max_tokens");
+  CUVIL_CHECK(request.max_tokens < 0 || request.min_tokens <= request.max_tokens, "min_tokens");
   CUVIL_CHECK(request.best_of == 0 || request.best_of > request.choices, "best_of");
 }
 

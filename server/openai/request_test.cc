@@ -273,11 +273,31 @@ TEST_F(RequestTest, CompletionsOwnRules) {
   ExpectRefused(Complete(R"("best_of":2,"n":3)"), "best_of", "below n");
   ExpectRefused(Complete(R"("best_of":2,"stream":true)"), "best_of", "stream");
   ExpectRefused(Complete(R"("max_tokens":0)"), "max_tokens", "0");
-  EXPECT_EQ(Complete(R"("max_tokens":0,"echo":true)")->parts[0].max_tokens, 1);
+  EXPECT_EQ(Complete(R"("max_tokens":0,"echo":true)")->parts[0].max_tokens, 0);
   EXPECT_EQ(Complete(R"("best_of":4,"n":2)")->parts[0].best_of, 4);
   const auto echoed = Complete(R"("echo":true,"logprobs":3)");
   EXPECT_EQ(echoed->parts[0].prompt_logprobs, 3);
   EXPECT_EQ(echoed->parts[0].sampling.logprobs, 3);
+}
+
+// A prompt that leaves one token of room, and one that leaves none and wants none.
+TEST_F(RequestTest, APromptMayLeaveLessRoomThanTheDefaultLength) {
+  const auto prompt = [this](size_t length, std::string_view more) {
+    return Run(PrepareCompletion,
+               absl::StrCat("{\"prompt\":\"", std::string(length, 'z'), "\"", Sv(more), "}"));
+  };
+  EXPECT_EQ(prompt(255, "")->parts[0].max_tokens, 1);
+  EXPECT_EQ(prompt(240, "")->parts[0].max_tokens, 16);
+  EXPECT_EQ(prompt(245, "")->parts[0].max_tokens, 11);
+  ExpectRefused(prompt(256, ""), "prompt", "no room");
+  EXPECT_EQ(prompt(256, R"(,"echo":true,"max_tokens":0)")->parts[0].max_tokens, 0);
+  ExpectRefused(prompt(256, R"(,"echo":true,"max_tokens":1)"), "prompt", "no room");
+  ExpectRefused(prompt(257, R"(,"echo":true,"max_tokens":0)"), "prompt", "beyond the context");
+  // Each prompt of a list has its own room.
+  const auto call =
+      Run(PrepareCompletion, absl::StrCat(R"({"prompt":["hi",")", std::string(250, 'z'), R"("]})"));
+  EXPECT_EQ(call->parts[0].max_tokens, 16);
+  EXPECT_EQ(call->parts[1].max_tokens, 6);
 }
 
 TEST_F(RequestTest, LengthsAgainstTheContext) {

@@ -115,12 +115,6 @@ void TextAnswer::Introduce(int part, std::string* sse) {
 }
 
 void TextAnswer::TakeChoice(int part, int choice, Delta delta, std::string* sse) {
-  if (options_.hide_generated) {
-    delta.text.clear();
-    delta.tokens.clear();
-    // The one hidden token says nothing about why there is no more.
-    if (delta.end.has_value()) delta.end = FinishReason::kLength;
-  }
   Choice& state = ChoiceOf(part, choice);
   if (!options_.stream) {
     bytes_held_ += delta.text.size();
@@ -187,11 +181,10 @@ void TextAnswer::WriteUsageChunk(std::string* sse) const {
 
 void TextAnswer::WriteUsage(JsonWriter* json) const {
   const Usage& used = usage();
-  const int64_t completion = options_.hide_generated ? 0 : used.completion_tokens;
   json->Key("usage").BeginObject();
   json->Key("prompt_tokens").Int(used.prompt_tokens);
-  json->Key("completion_tokens").Int(completion);
-  json->Key("total_tokens").Int(used.prompt_tokens + completion);
+  json->Key("completion_tokens").Int(used.completion_tokens);
+  json->Key("total_tokens").Int(used.prompt_tokens + used.completion_tokens);
   json->Key("prompt_tokens_details").BeginObject();
   json->Key("cached_tokens").Int(used.cached_tokens).EndObject();
   json->Key("completion_tokens_details").BeginObject();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import struct
 import threading
 import unittest
@@ -224,6 +225,26 @@ class Completions(DaemonTest):
         )
         self.assertEqual(whole.usage.completion_tokens, 16)
         self.assertEqual(whole.choices[0].finish_reason, "length")
+
+    def test_a_prompt_may_fill_the_context(self) -> None:
+        context = self.daemon.get("/v1/models")["data"][0]["max_model_len"]
+        body = {"prompt": [5 + i % 200 for i in range(context)], "logprobs": 0}
+
+        def ask(**more: Any) -> tuple[int, Any]:
+            status, _, reply = self.daemon.request("POST", "/v1/completions", {**body, **more})
+            return status, json.loads(reply)
+
+        status, echoed = ask(echo=True, max_tokens=0)
+        self.assertEqual(status, 200, echoed)
+        self.assertEqual(len(echoed["choices"][0]["logprobs"]["tokens"]), context)
+        self.assertEqual(echoed["choices"][0]["finish_reason"], "length")
+        self.assertEqual(echoed["usage"]["completion_tokens"], 0)
+        status, refused = ask()
+        self.assertEqual((status, refused["error"]["param"]), (400, "prompt"))
+        body["prompt"].pop()
+        status, one = ask(ignore_eos=True)  # the default of 16 does not fit
+        self.assertEqual(status, 200, one)
+        self.assertEqual(one["usage"]["completion_tokens"], 1)
 
     def test_tokens_outside_the_vocabulary(self) -> None:
         for token in (-1, 272, 1 << 31, (1 << 32) + 1):
