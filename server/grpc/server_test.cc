@@ -154,6 +154,8 @@ TEST_F(ServerTest, NamesWhatItDoesNotAccept) {
       {[](auto* r) { r->set_max_tokens(0); }, bad, "at least 1", "max_tokens"},
       {[](auto* r) { r->set_max_tokens(1000); }, bad, "context holds 256", "max_tokens"},
       {[](auto* r) { r->set_min_tokens(9); }, bad, "above the limit of 3", "min_tokens"},
+      {[](auto* r) { r->clear_max_tokens(), r->set_min_tokens(256); }, bad, "above the limit of",
+       "min_tokens"},
       {[](auto* r) { r->add_stop(""); }, bad, "empty string", "stop"},
       {[](auto* r) { r->add_stop_token_ids(-1); }, bad, "token -1", "stop_token_ids"},
       {[](auto* r) { r->set_logprobs(21); }, bad, "from 0 to 20", "logprobs"},

@@ -105,10 +105,14 @@ absl::StatusOr<GenerateRequest> CommonRequest(const RequestBody& body, const Ser
   return request;
 }
 
-absl::Status CheckMinTokens(const RequestBody& body, int64_t max_tokens) {
-  if (max_tokens < 0 || body.min_tokens <= max_tokens) return absl::OkStatus();
+// `max_tokens` below 0: the rest of the context. REQUIRES: the prompt fits.
+absl::Status CheckMinTokens(const RequestBody& body, const ServedModel& model,
+                            const GenerateRequest& request) {
+  const int64_t room = model.info().context - static_cast<int64_t>(request.prompt.size());
+  const int64_t limit = request.max_tokens < 0 ? room : request.max_tokens;
+  if (body.min_tokens <= limit) return absl::OkStatus();
   return Invalid("min_tokens", absl::StrCat("min_tokens is ", body.min_tokens,
-                                            ", above the limit of ", max_tokens, " tokens"));
+                                            ", above the limit of ", limit, " tokens"));
 }
 
 // Of a completion that names no number: as many as there is room for, at most. At least one, so
@@ -167,7 +171,6 @@ absl::StatusOr<Call> PrepareChat(std::string_view text, const CallContext& conte
   const bool by_new_name = body.max_completion_tokens.has_value();
   const int64_t max_tokens = body.max_completion_tokens.value_or(body.max_tokens.value_or(-1));
   if (max_tokens == 0) return Invalid("max_tokens", "max_tokens is 0; give at least 1");
-  RETURN_IF_ERROR(CheckMinTokens(body, max_tokens));
 
   ASSIGN_OR_RETURN(const ModelPtr model, FindModel(context.backend, body));
   ASSIGN_OR_RETURN(GenerateRequest request, CommonRequest(body, *model, context));
@@ -179,6 +182,7 @@ absl::StatusOr<Call> PrepareChat(std::string_view text, const CallContext& conte
   RETURN_IF_ERROR(
       CheckLength(*model, request.prompt.size(), max_tokens, prompt_fits ? blame : "messages"));
   request.max_tokens = max_tokens;
+  RETURN_IF_ERROR(CheckMinTokens(body, *model, request));
   if (body.logprobs) request.sampling.logprobs = static_cast<int>(body.top_logprobs.value_or(0));
 
   TextAnswerOptions options = AnswerOptions(body, *model, context);
@@ -206,7 +210,6 @@ absl::StatusOr<Call> PrepareCompletion(std::string_view text, const CallContext&
   if (body.max_tokens == 0 && !body.echo) {
     return Invalid("max_tokens", "max_tokens is 0 and nothing is echoed; give at least 1");
   }
-  RETURN_IF_ERROR(CheckMinTokens(body, body.max_tokens.value_or(kCompletionTokens)));
 
   ASSIGN_OR_RETURN(const ModelPtr model, FindModel(context.backend, body));
   ASSIGN_OR_RETURN(GenerateRequest common, CommonRequest(body, *model, context));
@@ -230,6 +233,7 @@ absl::StatusOr<Call> PrepareCompletion(std::string_view text, const CallContext&
     const bool prompt_fits = static_cast<int64_t>(request.prompt.size()) < model->info().context;
     RETURN_IF_ERROR(CheckLength(*model, request.prompt.size(), request.max_tokens,
                                 prompt_fits && body.max_tokens ? "max_tokens" : "prompt"));
+    RETURN_IF_ERROR(CheckMinTokens(body, *model, request));
     if (body.echo) {
       options.echo_text.push_back(prompt.is_tokens ? model->tokenizer()->Decode(prompt.tokens, true)
                                                    : prompt.text);
@@ -271,7 +275,6 @@ absl::StatusOr<GenerateRequest> PrepareTyped(const RequestBody& body, const Call
   RETURN_IF_ERROR(CheckFlags(body));
   const int64_t max_tokens = body.max_tokens.value_or(-1);
   if (max_tokens == 0) return Invalid("max_tokens", "max_tokens is 0; give at least 1");
-  RETURN_IF_ERROR(CheckMinTokens(body, max_tokens));
   ASSIGN_OR_RETURN(const ModelPtr model, FindModel(context.backend, body));
   ASSIGN_OR_RETURN(GenerateRequest request, CommonRequest(body, *model, context));
   const char* prompt = body.has_messages ? "messages" : "prompt";
@@ -284,6 +287,7 @@ absl::StatusOr<GenerateRequest> PrepareTyped(const RequestBody& body, const Call
   RETURN_IF_ERROR(CheckLength(*model, request.prompt.size(), max_tokens,
                               prompt_fits && max_tokens > 0 ? "max_tokens" : prompt));
   request.max_tokens = max_tokens;
+  RETURN_IF_ERROR(CheckMinTokens(body, *model, request));
   request.sampling.logprobs = static_cast<int>(body.completion_logprobs.value_or(-1));
   request.prompt_logprobs = static_cast<int>(body.prompt_logprobs.value_or(-1));
   return request;

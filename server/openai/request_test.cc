@@ -280,6 +280,16 @@ TEST_F(RequestTest, CompletionsOwnRules) {
   EXPECT_EQ(echoed->parts[0].sampling.logprobs, 3);
 }
 
+TEST_F(RequestTest, MinTokensFitTheirLimitOrTheRoom) {
+  // The fake's context is 256; "hi" as a prompt leaves 254, a chat less.
+  ExpectRefused(Chat(R"("min_tokens":5,"max_completion_tokens":4)"), "min_tokens", "4");
+  ExpectRefused(Chat(R"("min_tokens":256)"), "min_tokens", "the rest of the context");
+  ExpectRefused(Complete(R"("min_tokens":17)"), "min_tokens", "the default of 16");
+  ExpectRefused(Complete(R"("min_tokens":1,"max_tokens":0,"echo":true)"), "min_tokens", "none");
+  EXPECT_TRUE(Complete(R"("min_tokens":254,"max_tokens":254)").ok());
+  EXPECT_TRUE(Chat(R"("min_tokens":200)").ok());
+}
+
 // A prompt that leaves one token of room, and one that leaves none and wants none.
 TEST_F(RequestTest, APromptMayLeaveLessRoomThanTheDefaultLength) {
   const auto prompt = [this](size_t length, std::string_view more) {
