@@ -148,6 +148,74 @@ TEST_F(AnswerTest, EchoWithoutNewTokens) {
   EXPECT_NE(sse.find(R"("finish_reason":"length")"), std::string::npos) << sse;
 }
 
+TEST_F(AnswerTest, TextOffsetsIndexTheAnswersOwnText) {
+  constexpr int32_t kControl = 1;  // "<|im_end|>"; the answer's text leaves it out
+  const auto script = [](const GenerateRequest& request) {
+    std::vector<Events> steps(1);
+    TokenEvent control{.token = {.id = kControl}};
+    steps[0].tokens = {Token("a"), control, Token("b"), control};
+    for (const int32_t id : request.prompt) steps[0].prompt_logprobs.push_back({.id = id});
+    steps[0].ended.push_back({});
+    FakeBackend::Finish(request, 4, &steps[0]);
+    return steps;
+  };
+  const auto offsets = [&](Call call) {
+    Play(&call, script);
+    const Json choice = (*ParseJson(call.answer->Body()))["choices"][0];
+    EXPECT_TRUE(choice["text"].get<std::string>().ends_with("ab")) << choice["text"];
+    return choice["logprobs"]["text_offset"];
+  };
+  const auto complete = [this](std::string_view fields) {
+    return Prepare(PrepareCompletion, absl::StrCat("{\"logprobs\":0,", Sv(fields), "}"));
+  };
+  EXPECT_EQ(offsets(complete(R"("prompt":"hi")")), Json::array({0, 1, 1, 2}));
+  // Tokens as a prompt are echoed with their control tokens spelled: "<s>hi", "hi<|im_end|>".
+  EXPECT_EQ(offsets(complete(R"("prompt":[0,107,108],"echo":true)")),
+            Json::array({0, 3, 4, 5, 6, 6, 7}));
+  EXPECT_EQ(offsets(complete(R"("prompt":"h<|im_end|>","parse_special":true,"echo":true)")),
+            Json::array({0, 1, 11, 12, 12, 13}));
+  // A stream counts the same way.
+  Call stream = complete(R"("prompt":"hi","stream":true)");
+  EXPECT_NE(Play(&stream, script).find(R"("text_offset":[0,1,1,2])"), std::string::npos);
+}
+
+TEST_F(AnswerTest, TextOffsetsLeaveOutTheTokenPutInFront) {
+  text::VocabSpec spec = text::TinyBpe({});
+  spec.add_bos = true;
+  const auto tokenizer = *text::Tokenizer::Create(spec);
+  std::vector<engine::SampledToken> tokens;
+  const auto ids = tokenizer->Encode("hi", {.add_bos = true});
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  for (const int32_t id : *ids) tokens.push_back({.id = id});
+  ASSERT_EQ(tokens.size(), 3u);
+  tokens.push_back({.id = ByteToken('a')});
+  std::string json;
+  TextPosition position;
+  AppendCompletionLogprobs(*tokenizer, tokens, {.tokens = 3, .first_is_added = true}, &position,
+                           &json);
+  EXPECT_EQ((*ParseJson(json))["text_offset"], Json::array({0, 0, 1, 2}));
+}
+
+// Encoding puts a space in front that is no part of the text.
+TEST_F(AnswerTest, TextOffsetsLeaveOutTheSpacePutInFront) {
+  text::VocabSpec spec;
+  spec.kind = text::VocabKind::kSpm;
+  spec.add_space_prefix = true;
+  spec.bos = 0;
+  spec.tokens = {"<s>", "\xE2\x96\x81h", "i", "\xE2\x96\x81j"};
+  spec.types = {text::TokenType::kControl, text::TokenType::kNormal, text::TokenType::kNormal,
+                text::TokenType::kNormal};
+  spec.scores = {0, 0, 0, 0};
+  const auto tokenizer = text::Tokenizer::Create(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ASSERT_EQ((*tokenizer)->Decode({0, 1, 2, 3}, true), "<s>hi j");
+  const std::vector<engine::SampledToken> tokens = {{.id = 0}, {.id = 1}, {.id = 2}, {.id = 3}};
+  std::string json;
+  TextPosition position;
+  AppendCompletionLogprobs(**tokenizer, tokens, {.tokens = 4}, &position, &json);
+  EXPECT_EQ((*ParseJson(json))["text_offset"], Json::array({0, 3, 4, 5}));
+}
+
 TEST_F(AnswerTest, BestOfReturnsTheBestInOrder) {
   Call call = Prepare(PrepareCompletion, R"({"prompt":"hi","max_tokens":2,"n":2,"best_of":4})");
   Play(&call);  // the fake finds the last candidate the best

@@ -37,6 +37,30 @@ void Advance(std::string_view bytes, TextPosition* position) {
   open.erase(0, at);
 }
 
+// The text of a prompt's tokens, one after the other, as Tokenizer::Decode has it: control tokens
+// are spelled, the space that encoding put in front is not.
+class PromptText {
+ public:
+  explicit PromptText(const text::Tokenizer& tokenizer)
+      : tokenizer_(tokenizer),
+        prefixed_(tokenizer.spec().kind == text::VocabKind::kSpm &&
+                  tokenizer.spec().add_space_prefix),
+        starts_(prefixed_) {}
+
+  std::string Next(int32_t id) {
+    std::string bytes = tokenizer_.TokenBytes(id, /*render_special=*/true);
+    const bool control = tokenizer_.IsControl(id);
+    if (starts_ && !control && bytes.starts_with(' ')) bytes.erase(0, 1);
+    starts_ = prefixed_ && control;
+    return bytes;
+  }
+
+ private:
+  const text::Tokenizer& tokenizer_;
+  const bool prefixed_;
+  bool starts_;
+};
+
 void WriteTop(const text::Tokenizer& tokenizer, const engine::SampledToken& token,
               JsonWriter* json) {
   // Two tokens may be spelled alike; a JSON object has each key once: the likelier one's.
@@ -76,9 +100,10 @@ void AppendChatLogprobs(const text::Tokenizer& tokenizer,
 }
 
 void AppendCompletionLogprobs(const text::Tokenizer& tokenizer,
-                              absl::Span<const engine::SampledToken> tokens, bool starts_prompt,
-                              TextPosition* position, std::string* out) {
-  const auto without_value = [starts_prompt](size_t i) { return starts_prompt && i == 0; };
+                              absl::Span<const engine::SampledToken> tokens,
+                              const EchoedTokens& echoed, TextPosition* position,
+                              std::string* out) {
+  const auto without_value = [&echoed](size_t i) { return echoed.tokens > 0 && i == 0; };
   JsonWriter json(out);
   json.BeginObject().Key("tokens").BeginArray();
   for (const engine::SampledToken& token : tokens) {
@@ -97,9 +122,15 @@ void AppendCompletionLogprobs(const text::Tokenizer& tokenizer,
     }
   }
   json.EndArray().Key("text_offset").BeginArray();
-  for (const engine::SampledToken& token : tokens) {
+  PromptText prompt(tokenizer);
+  for (size_t i = 0; i < tokens.size(); ++i) {
     json.Int(static_cast<int64_t>(position->characters));
-    Advance(tokenizer.TokenBytes(token.id, true), position);
+    const bool added = i == 0 && echoed.first_is_added;
+    if (i >= echoed.tokens) {
+      Advance(tokenizer.TokenBytes(tokens[i].id), position);
+    } else if (!added) {
+      Advance(prompt.Next(tokens[i].id), position);
+    }
   }
   json.EndArray().EndObject();
 }

@@ -122,6 +122,14 @@ int64_t DefaultTokens(const ServedModel& model, size_t prompt_tokens) {
   return std::clamp<int64_t>(room, 1, kCompletionTokens);
 }
 
+Echo EchoOf(const RequestBody& body, const Prompt& prompt, const std::vector<int32_t>& tokens,
+            const ServedModel& model) {
+  const text::Tokenizer& tokenizer = *model.tokenizer();
+  if (prompt.is_tokens) return {.text = tokenizer.Decode(tokens, /*render_special=*/true)};
+  const bool adds = body.add_special_tokens && tokenizer.spec().add_bos;
+  return {.text = prompt.text, .first_is_added = adds && tokens.front() == tokenizer.spec().bos};
+}
+
 TextAnswerOptions AnswerOptions(const RequestBody& body, const ServedModel& model,
                                 const CallContext& context) {
   TextAnswerOptions options;
@@ -234,10 +242,7 @@ absl::StatusOr<Call> PrepareCompletion(std::string_view text, const CallContext&
     RETURN_IF_ERROR(CheckLength(*model, request.prompt.size(), request.max_tokens,
                                 prompt_fits && body.max_tokens ? "max_tokens" : "prompt"));
     RETURN_IF_ERROR(CheckMinTokens(body, *model, request));
-    if (body.echo) {
-      options.echo_text.push_back(prompt.is_tokens ? model->tokenizer()->Decode(prompt.tokens, true)
-                                                   : prompt.text);
-    }
+    if (body.echo) options.echoes.push_back(EchoOf(body, prompt, request.prompt, *model));
     request.id = PartId(call.id, call.parts.size(), body.prompts.size());
     call.parts.push_back(std::move(request));
   }

@@ -103,13 +103,16 @@ void TextAnswer::Introduce(int part, std::string* sse) {
     if (options_.chat) {
       WriteChunk(index, "", /*role=*/true, "null", std::nullopt, sse);
     } else if (options_.echo) {
+      const Echo& echo = options_.echoes[part_index];
       std::string logprobs = "null";
       if (options_.logprobs) {
         logprobs.clear();
-        AppendCompletionLogprobs(*options_.tokenizer, state.prompt_logprobs,
-                                 /*starts_prompt=*/true, &choice.position, &logprobs);
+        AppendCompletionLogprobs(
+            *options_.tokenizer, state.prompt_logprobs,
+            {.tokens = state.prompt_logprobs.size(), .first_is_added = echo.first_is_added},
+            &choice.position, &logprobs);
       }
-      WriteChunk(index, options_.echo_text[part_index], false, logprobs, std::nullopt, sse);
+      WriteChunk(index, echo.text, false, logprobs, std::nullopt, sse);
     }
   }
 }
@@ -141,7 +144,7 @@ std::string TextAnswer::LogprobsOf(const std::vector<engine::SampledToken>& toke
   if (options_.chat) {
     AppendChatLogprobs(*options_.tokenizer, tokens, &out);
   } else {
-    AppendCompletionLogprobs(*options_.tokenizer, tokens, false, position, &out);
+    AppendCompletionLogprobs(*options_.tokenizer, tokens, {}, position, &out);
   }
   return out;
 }
@@ -207,9 +210,12 @@ void TextAnswer::WriteWholeChoice(int index, const Part& part, int part_index, c
   json->BeginObject().Key("index").Int(index);
   std::string text;
   std::vector<engine::SampledToken> tokens;
+  EchoedTokens echoed;
   if (options_.echo) {
-    text = options_.echo_text[static_cast<size_t>(part_index)];
+    const Echo& echo = options_.echoes[static_cast<size_t>(part_index)];
+    text = echo.text;
     tokens = part.prompt_logprobs;
+    echoed = {.tokens = tokens.size(), .first_is_added = echo.first_is_added};
   }
   text += choice.text;
   tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
@@ -226,7 +232,7 @@ void TextAnswer::WriteWholeChoice(int index, const Part& part, int part_index, c
     if (options_.chat) {
       AppendChatLogprobs(*options_.tokenizer, tokens, &logprobs);
     } else {
-      AppendCompletionLogprobs(*options_.tokenizer, tokens, options_.echo, &position, &logprobs);
+      AppendCompletionLogprobs(*options_.tokenizer, tokens, echoed, &position, &logprobs);
     }
   }
   json->Key("logprobs").Raw(logprobs);

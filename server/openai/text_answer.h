@@ -14,6 +14,13 @@
 
 namespace cuvil::server::openai {
 
+// An echoed prompt.
+struct Echo {
+  std::string text;
+  // The first token was put in front of the text and is no part of it.
+  bool first_is_added = false;
+};
+
 struct TextAnswerOptions {
   bool chat = true;
   std::string id, model;
@@ -24,11 +31,7 @@ struct TextAnswerOptions {
   bool logprobs = false;
   // Completions with echo: what each part's choices start with.
   bool echo = false;
-  std::vector<std::string> echo_text;
-  std::vector<std::vector<int32_t>> echo_tokens;
-  // max_tokens was 0: one token is generated, because the engine has no request for none, and not
-  // shown.
-  bool hide_generated = false;
+  std::vector<Echo> echoes;
   std::shared_ptr<const text::Tokenizer> tokenizer;
 };
 
