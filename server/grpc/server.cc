@@ -14,6 +14,7 @@
 #include "server/grpc/model_call.h"
 #include "server/grpc/reflection.h"
 #include "server/grpc/service.h"
+#include "server/grpc/unreadable.h"
 
 namespace cuvil::server::grpc {
 namespace {
@@ -95,6 +96,9 @@ class DoorServer : public Server {
     builder.RegisterService(&cuvil_);
     builder.RegisterService(&health_);
     if (options.reflection) builder.RegisterService(&reflection_);
+    std::vector<std::unique_ptr<::grpc::experimental::ServerInterceptorFactoryInterface>> between;
+    between.push_back(UnreadableToInvalid(&door_));
+    builder.experimental().SetInterceptorCreators(std::move(between));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port <= 0) {
       return absl::UnavailableError(absl::StrCat("cannot listen on ", host, ":", options.port,

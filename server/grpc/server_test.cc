@@ -1,7 +1,10 @@
 // Every method over real sockets, against a backend without a model.
 #include "server/grpc/server.h"
 
+#include <grpcpp/generic/generic_stub.h>
+
 #include <cmath>
+#include <future>
 #include <limits>
 
 #include "gmock/gmock.h"
@@ -400,6 +403,35 @@ TEST_F(ServerTest, ReflectionShowsServicesAndTheirFiles) {
   EXPECT_EQ(response.error_response().error_code(), StatusCode::NOT_FOUND);
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(ServerTest, WhatIsNoMessageIsInvalidAndAnUnknownMethodIsUnimplemented) {
+  Start();
+  const auto ask = [this](const char* method, std::string_view bytes) {
+    const ::grpc::Slice slice(bytes.data(), bytes.size());
+    const ::grpc::ByteBuffer request(&slice, 1);
+    ::grpc::ByteBuffer response;
+    Context context;
+    std::promise<Status> status;
+    ::grpc::GenericStub(channel_).UnaryCall(&context, method, {}, &request, &response,
+                                            [&](Status s) { status.set_value(std::move(s)); });
+    return status.get_future().get();
+  };
+  // No message at all; a model's name that is no UTF-8.
+  const std::string_view bad[] = {"\xff\xff\xff", "\x12\x01\xff"};
+  int refused = 0;
+  for (const char* method : {"Generate", "Embed", "Tokenize"}) {
+    for (const std::string_view bytes : bad) {
+      const Status status = ask(absl::StrCat("/cuvil.v1.Cuvil/", method).c_str(), bytes);
+      EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << method;
+      EXPECT_THAT(status.error_message(), HasSubstr("no message of this method"));
+      ++refused;
+    }
+  }
+  EXPECT_EQ(observer_.rejected(), std::vector(refused, http::RejectReason::kInvalid));
+  EXPECT_EQ(observer_.started, 0);
+  EXPECT_EQ(ask("/cuvil.v1.Cuvil/Nothing", "").error_code(), StatusCode::UNIMPLEMENTED);
+  EXPECT_TRUE(Ask(Hello()).status.ok());
 }
 
 TEST_F(ServerTest, ReflectionCanBeLeftOut) {

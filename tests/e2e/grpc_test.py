@@ -316,8 +316,8 @@ class Parity(DoorTest):
                 call = self.client.channel.unary_stream(f"/cuvil.v1.Cuvil/{name}")
                 with self.assertRaises(grpc.RpcError) as caught:
                     list(call(sent, timeout=30))
-                # gRPC's own choice: it does not show us what it cannot read.
-                self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+                self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+                self.assertIn(".proto file", caught.exception.details())
         self.assertEqual(self.client.ask("GetLoad", self.pb.GetLoadRequest()).running, 0)
         with self.assertRaises(grpc.RpcError) as caught:
             list(self.client.channel.unary_stream("/cuvil.v1.Cuvil/Nothing")(b"", timeout=30))
