@@ -33,7 +33,8 @@ struct PlanFlags {
 };
 
 absl::StatusOr<int> Serve(const DaemonFlags& flags) {
-  ASSIGN_OR_RETURN(const server::DaemonOptions options, ResolveDaemonOptions(flags));
+  ASSIGN_OR_RETURN(server::DaemonOptions options, ResolveDaemonOptions(flags));
+  options.reload = [&flags] { return ResolveConfig(flags); };
   ASSIGN_OR_RETURN(const auto daemon, server::Daemon::Start(options));
   RETURN_IF_ERROR(daemon->Run());
   return kDone;

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "server/ops/machine_limits.h"
 #include "server/ops/metrics.h"
 #include "server/ops/notify.h"
+#include "server/ops/reload.h"
 
 namespace cuvil::server {
 namespace {
@@ -101,7 +103,7 @@ class Daemon::Impl {
     log_ = std::make_unique<ops::Logger>(log);
     ASSIGN_OR_RETURN(Sized sized, SizeDaemon(options_));
     ASSIGN_OR_RETURN(auto keys, ops::KeySet::Create(c.api_keys));
-    keys_ = std::make_unique<ops::KeySet>(std::move(keys));
+    SetKeys(std::move(keys));
     ASSIGN_OR_RETURN(service_, ops::ServiceManager::FromEnvironment());
     ops::MetricsOptions metrics{.vllm = c.metrics_compat == "vllm", .version = options_.version};
     for (const ModelSpec& m : sized.pool.models) metrics.models.push_back(m.name);
@@ -141,6 +143,7 @@ class Daemon::Impl {
       const timespec wait = ready_told_ ? timespec{1, 0} : timespec{0, 5'000'000};
       const int signal = sigtimedwait(&signals, nullptr, &wait);
       if (signal == SIGTERM || signal == SIGINT) return Drain();
+      if (signal == SIGHUP) Reload();
       absl::Status status = TellReady();
       if (status.ok()) status = NothingToServe();
       if (!status.ok()) {
@@ -217,10 +220,40 @@ class Daemon::Impl {
   }
 
   absl::StatusOr<std::string> Authorize(const http::Credentials& k) const {
-    ASSIGN_OR_RETURN(const ops::Tenant tenant, keys_->Authenticate(k.bearer));
+    ASSIGN_OR_RETURN(const ops::Tenant tenant, Keys()->Authenticate(k.bearer));
     if (k.access == http::Access::kAdmin && !tenant.admin)
       return absl::PermissionDeniedError("this key may not manage models; use an admin key");
     return tenant.id;
+  }
+
+  std::shared_ptr<const ops::KeySet> Keys() const {
+    const std::lock_guard lock(keys_mutex_);
+    return keys_;
+  }
+
+  void SetKeys(ops::KeySet keys) {
+    auto fresh = std::make_shared<const ops::KeySet>(std::move(keys));
+    const std::lock_guard lock(keys_mutex_);
+    keys_.swap(fresh);
+  }
+
+  // Requests that run were let in by the old keys and go on.
+  void Reload() {
+    if (!options_.reload) return;
+    absl::StatusOr<ops::Effective> read = options_.reload();
+    absl::StatusOr<ops::Reload> plan = read.status();
+    if (read.ok()) plan = ops::PlanReload(running_, read->config);
+    if (!plan.ok()) {
+      const std::string why = absl::StrCat("not reloaded: ", plan.status().message());
+      log_->Warn(Event::kConfig, {{Key::kDetail, why}});
+      return;
+    }
+    SetKeys(std::move(plan->keys));
+    running_.api_keys = read->config.api_keys;
+    running_.api_keys_file = read->config.api_keys_file;
+    const std::string what = absl::StrCat("reloaded: ", plan->changed);
+    log_->Info(Event::kConfig, {{Key::kFile, read->file}, {Key::kDetail, what}});
+    if (!plan->waits.empty()) log_->Warn(Event::kConfig, {{Key::kDetail, plan->waits}});
   }
 
   void RefreshMetrics(ops::Metrics& metrics) const {
@@ -319,7 +352,9 @@ class Daemon::Impl {
 
   const DaemonOptions options_;
   std::unique_ptr<ops::Logger> log_;
-  std::unique_ptr<ops::KeySet> keys_;
+  ops::Config running_ = options_.config.config;  // what counts; keys change by Reload
+  mutable std::mutex keys_mutex_;
+  std::shared_ptr<const ops::KeySet> keys_;  // under keys_mutex_
   std::unique_ptr<ops::Metrics> metrics_;
   std::unique_ptr<ops::EngineReporter> engine_reporter_;
   std::unique_ptr<DoorReporter> http_reporter_, grpc_reporter_;

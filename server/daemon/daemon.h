@@ -3,10 +3,13 @@
 //
 //   Start: limits, keys, log, models begin to load, doors open     (probes answer from here on)
 //   Run:   once a second: watchdog, service manager, statistics
+//   SIGHUP: the configuration is read again. Its API keys count from then on, for new requests;
+//   what else differs is logged and counts at the next start. What cannot be read changes nothing.
 //   SIGTERM or SIGINT: not ready, refuse, finish what runs, within drain_timeout; a second one ends
 //   what still runs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +24,8 @@ struct DaemonOptions {
   std::string default_model;  // file served when the configuration names no model
   std::string cache_dir;      // when the configuration names none
   std::string version;
+  // Reads the configuration again, for SIGHUP; on the thread of Run. Empty: SIGHUP does nothing.
+  std::function<absl::StatusOr<ops::Effective>()> reload;
 };
 
 // How the configuration becomes models: names, limits, sizes.

@@ -36,8 +36,9 @@ constexpr Option kOptions[] = {
     {"allow_no_auth", "server", K::kSwitch, &Config::allow_no_auth, "", 0, 0, "",
      "Serve a non-loopback address without API keys: everyone who reaches it may use it"},
     {"api_keys_file", "server", K::kText, &Config::api_keys_file, "", 0, 0, "",
-     "File with one key hash per line, in the form that api_keys takes; # starts a comment", "",
-     "/etc/cuvil/keys"},
+     "File with one key hash per line, in the form that api_keys takes; # starts a comment; read "
+     "again on SIGHUP",
+     "", "/etc/cuvil/keys"},
     {"max_connections", "server", K::kCount, &Config::max_connections, "connections", 1, 1e6, "",
      "Connections open at a time; more are closed at once"},
     {"max_header_bytes", "server", K::kSize, &Config::max_header_bytes, "bytes", 1024, 1 << 20, "",
