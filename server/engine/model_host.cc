@@ -6,10 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "engine/engine.h"
 #include "server/api/param.h"
-#include "server/api/retry.h"
 #include "server/engine/prompt_logprobs.h"
 
 namespace cuvil::server {
@@ -24,9 +22,6 @@ int64_t NowUs() {
 // Rows a prompt gets in a step though streams wait and the step is over its target: what a decode
 // plan takes too, and at the end of a long context still about twice the time of a step without.
 constexpr int64_t kPrefillRowsMin = 8;
-
-int64_t SequencesOf(const GenerateRequest& r) { return std::max(r.choices, r.best_of); }
-int64_t PromptOf(const GenerateRequest& r) { return static_cast<int64_t>(r.prompt.size()); }
 
 absl::Status Stopped() {
   return absl::UnavailableError("the model is being stopped; send the request again");
@@ -55,16 +50,15 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
   const engine::Model& m = *host->model_;
   const kvcache::TrimPolicy trim{options.trim.max_kv_len, options.trim.sinks};
   RETURN_IF_ERROR(engine::CheckTrim(trim, m));
-  host->memory_ =
-      PlanMemory(m.program(), {.context = m.config().context_length,
-                               .vocab_size = m.config().vocab_size,
-                               .embedding_size = m.config().n_embd,
-                               .code_bytes = m.code().bytes(),
-                               .workers = m.threads(),
-                               .sequences_max = options.sequences_max,
-                               .kv_tokens = options.kv_tokens,
-                               .limit = options.memory_limit,
-                               .trim = trim});
+  host->memory_ = PlanMemory(m.program(), {.context = m.config().context_length,
+                                           .vocab_size = m.config().vocab_size,
+                                           .embedding_size = m.config().n_embd,
+                                           .code_bytes = m.code().bytes(),
+                                           .workers = m.threads(),
+                                           .sequences_max = options.sequences_max,
+                                           .kv_tokens = options.kv_tokens,
+                                           .limit = options.memory_limit,
+                                           .trim = trim});
   ASSIGN_OR_RETURN(host->runner_,
                    engine::StepRunner::Create(host->model_, {.pages = host->memory_.pages,
                                                              .sequences_max = options.sequences_max,
@@ -105,48 +99,6 @@ ModelHost::~ModelHost() {
   thread_.join();
 }
 
-absl::Status ModelHost::Validate(const GenerateRequest& r) const {
-  const int64_t context = model_->config().context_length;
-  const int64_t size = static_cast<int64_t>(r.prompt.size());
-  if (size == 0) return absl::InvalidArgumentError("the prompt has no tokens; give at least one");
-  // A prompt that fills the context leaves no room for an answer.
-  const bool answers = r.task != Task::kEmbed && r.max_tokens != 0;
-  const int64_t room = answers ? context - 1 : context;
-  if (size > room) {
-    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", size, " tokens and at most ",
-                                                   room, " fit the context of ", context,
-                                                   "; shorten it"));
-  }
-  const int32_t vocab = static_cast<int32_t>(model_->config().vocab_size);
-  auto known = [&](int32_t token) { return token >= 0 && token < vocab; };
-  for (const auto& [tokens, field] :
-       {std::pair(&r.prompt, "prompt"), std::pair(&r.stop_tokens, "stop_token_ids")}) {
-    const auto bad = std::find_if_not(tokens->begin(), tokens->end(), known);
-    if (bad != tokens->end()) {
-      return WithParam(field, absl::InvalidArgumentError(absl::StrCat(
-                                  "token ", *bad, " is outside the vocabulary of ", vocab)));
-    }
-  }
-  const int64_t limit = r.max_tokens < 0 ? context - size : r.max_tokens;
-  if (r.task == Task::kGenerate && r.min_tokens > limit) {
-    return WithParam("min_tokens", absl::InvalidArgumentError(
-                                       absl::StrCat("min_tokens is ", r.min_tokens,
-                                                    ", above the limit of ", limit, " tokens")));
-  }
-  if (r.choices < 1 || r.choices > options_.sequences_max || r.best_of < 0 ||
-      r.best_of > options_.sequences_max) {
-    const char* field = r.best_of <= r.choices ? "n" : "best_of";
-    return WithParam(field, absl::InvalidArgumentError(absl::StrCat(
-                                field, " is ", std::max(r.choices, r.best_of), "; at most ",
-                                options_.sequences_max, " sequences run at once here")));
-  }
-  if (r.trim && r.trim->max_kv_len > 0) {
-    RETURN_IF_ERROR(
-        WithParam("max_kv_len", engine::CheckTrim({r.trim->max_kv_len, r.trim->sinks}, *model_)));
-  }
-  return engine::CheckSampling(r.sampling, vocab);
-}
-
 absl::Status ModelHost::Submit(uint64_t handle, GenerateRequest request,
                                std::shared_ptr<AnswerSink> sink) {
   if (!request.trim) request.trim = options_.trim;
@@ -156,46 +108,14 @@ absl::Status ModelHost::Submit(uint64_t handle, GenerateRequest request,
   RETURN_IF_ERROR(Validate(request));
   std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckRoom(request));
-  const int64_t sequences = SequencesOf(request), prompt = PromptOf(request);
+  const int64_t sequences = std::max(request.choices, request.best_of);
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
   inbox_sequences_ += sequences;
   inbox_tokens_ += sequences * prompt;
   inbox_rows_ += sequences * service_time_.Rows(prompt, request.max_tokens);
   inbox_.push_back({handle, std::move(request), std::move(sink), NowUs()});
   live_.fetch_add(1);
   wake_.notify_one();
-  return absl::OkStatus();
-}
-
-// Whether the queue takes it, and leads it to an end before its deadline. What would be late is not
-// let in: it would take its time from those that are not. Nor does anything wait for more than half
-// its deadline, or short answers would fill the queue up to where no long one can ever start.
-// REQUIRES: mutex_ is held.
-absl::Status ModelHost::CheckRoom(const GenerateRequest& request) const {
-  if (draining_ || stop_) {
-    return absl::UnavailableError("the server takes no new requests: it is stopping; try another");
-  }
-  const int64_t sequences = SequencesOf(request), prompt = PromptOf(request);
-  const int64_t waiting = load_.waiting + inbox_sequences_;
-  const int64_t tokens = waiting_tokens_ + inbox_tokens_;
-  const bool waits = load_.running + waiting >= options_.sequences_max;
-  const int64_t wait_us = waits ? service_time_.WaitUs(waiting_rows_ + inbox_rows_) : 0;
-  if (waiting + sequences > options_.queue_requests_max ||
-      tokens + sequences * prompt > options_.queue_tokens_max) {
-    // Half a queue later there is room for all who are told so now.
-    return WithRetryAfter(absl::ResourceExhaustedError(
-                              absl::StrCat("the queue is full: ", waiting, " sequences with ",
-                                           tokens, " prompt tokens wait; try again later")),
-                          wait_us / 2);
-  }
-  const int64_t deadline_us = request.deadline_ms * 1000;
-  const int64_t needs_us = wait_us + std::max(wait_us, service_time_.StayUs(request.max_tokens));
-  if (wait_us > 0 && deadline_us > 0 && needs_us > deadline_us) {
-    absl::Status late = absl::ResourceExhaustedError(absl::StrFormat(
-        "the queue is too long for this request's deadline of %.1f s: %d sequences wait, and it "
-        "would start in %.1f s; try again later",
-        static_cast<double>(deadline_us) * 1e-6, waiting, static_cast<double>(wait_us) * 1e-6));
-    return WithRetryAfter(std::move(late), needs_us - deadline_us);
-  }
   return absl::OkStatus();
 }
 
