@@ -240,9 +240,9 @@ class Daemon::Impl {
   // Requests that run were let in by the old keys and go on.
   void Reload() {
     if (!options_.reload) return;
-    absl::StatusOr<ops::Effective> read = options_.reload();
-    absl::StatusOr<ops::Reload> plan = read.status();
-    if (read.ok()) plan = ops::PlanReload(running_, read->config);
+    const absl::StatusOr<ops::Effective> read = options_.reload();
+    absl::StatusOr<ops::Reload> plan = read.ok() ? ops::PlanReload(running_, read->config)
+                                                 : absl::StatusOr<ops::Reload>(read.status());
     if (!plan.ok()) {
       const std::string why = absl::StrCat("not reloaded: ", plan.status().message());
       log_->Warn(Event::kConfig, {{Key::kDetail, why}});

@@ -188,7 +188,7 @@ class Lifecycle(CuvilTest):
 
         keys = self.scratch / "keys"
         keys.write_text(key("old", "a") + key("both", "a"))
-        daemon = self.daemon("--api-keys-file", str(keys), "--log-format", "json")
+        daemon = self.daemon("--api-keys-file", str(keys))
 
         def ask(name: str) -> int:
             headers = {"Authorization": f"Bearer {name}"}
