@@ -47,16 +47,17 @@ class Steps : public EngineObserver {
 class TrimHostTest : public ::testing::TestWithParam<plan::Numerics> {
  protected:
   static std::shared_ptr<const engine::Model> Load(const std::string& source, int64_t context) {
-    static auto& models = *new std::map<std::string, std::shared_ptr<const engine::Model>>();
     const std::string name = absl::StrCat(source, "_", Sv(plan::NumericsName(GetParam())));
-    if (const auto it = models.find(name); it != models.end()) return it->second;
+    if (const auto it = models_.find(name); it != models_.end()) return it->second;
     const std::string path = WriteTestModel("trim_host_test_" + name, source, context);
     auto model = engine::Model::Load(path, {.numerics = GetParam(), .threads = 2});
     CUVIL_CHECK(model.ok(), model.status().message());
     CUVIL_CHECK((*model)->weights().Wait().ok(), "weights");
     std::filesystem::remove(path);
-    return models[name] = *model;
+    return models_[name] = *model;
   }
+  // Their threads end before the process does.
+  static void TearDownTestSuite() { models_.clear(); }
   void SetUp() override { model_ = Load("llama-q4_1", kTestContext); }
 
   std::unique_ptr<ModelHost> Start(HostOptions options = {}, EngineObserver* observer = nullptr) {
@@ -113,6 +114,7 @@ class TrimHostTest : public ::testing::TestWithParam<plan::Numerics> {
   }
 
   std::shared_ptr<const engine::Model> model_;
+  static inline std::map<std::string, std::shared_ptr<const engine::Model>> models_;
   static inline uint64_t next_ = 1;
 };
 
