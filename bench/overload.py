@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what the server still gets done when it is asked for more than it can.
 
-Capacity is what is answered per second with as many clients as fill the batch and half the queue.
+Capacity is what is answered per second with twice as many clients as fill the batch.
 Then requests come by themselves (open loop, Poisson) at multiples of it, each on a connection of
 its own, and each client leaves at its deadline. Goodput counts the tokens of answers that came in
 time. It is compared with the mean of the capacities right before and after, twice: by the clock,

@@ -60,9 +60,7 @@ def daemon(args: argparse.Namespace, cache: str) -> Iterator[str]:
                 if ready.exists():
                     break
                 if process.poll() is not None:
-                    raise SystemExit(
-                        f"serve_bench: the daemon ended with {process.returncode}"
-                    )
+                    raise SystemExit(f"serve_bench: the daemon ended with {process.returncode}")
                 time.sleep(0.01)
             yield json.loads(ready.read_text())["http"]
         finally:
@@ -86,9 +84,7 @@ def load(
         str(generate),
         str(seed),
     ]
-    return json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    )
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def in_process(args: argparse.Namespace, cache: str, streams: int, seed: int) -> float:
@@ -111,9 +107,7 @@ def in_process(args: argparse.Namespace, cache: str, streams: int, seed: int) ->
     return result["decode_tok_s"] if streams == 1 else result["streams"][str(streams)]
 
 
-def over_http(
-    args: argparse.Namespace, address: str, streams: int, seed: int
-) -> dict[str, Any]:
+def over_http(args: argparse.Namespace, address: str, streams: int, seed: int) -> dict[str, Any]:
     result = load(args, address, streams, 60, args.generate, seed)
     if result["window_s"] <= 0:
         raise SystemExit(
@@ -125,14 +119,11 @@ def over_http(
 def ratios(args: argparse.Namespace, cache: str) -> dict[str, Any]:
     """Both sides of a pair right after each other, in turns: the machine is the same for both."""
     found: dict[int, dict[str, list[float]]] = {
-        n: {"in_process": [], "http": [], "ratio": [], "reader_cpu": []}
-        for n in args.streams
+        n: {"in_process": [], "http": [], "ratio": [], "reader_cpu": []} for n in args.streams
     }
     for pair in range(args.pairs):
         with daemon(args, cache) as address:
-            load(
-                args, address, 1, 60, 8, 99
-            )  # the first request touches memory for all
+            load(args, address, 1, 60, 8, 99)  # the first request touches memory for all
             for n in args.streams:
                 rate = in_process(args, cache, n, pair) if pair % 2 == 0 else 0.0
                 result = over_http(args, address, n, pair)
@@ -185,9 +176,7 @@ def long_prompt(args: argparse.Namespace, cache: str) -> dict[str, float]:
     with daemon(args, cache) as address:
         load(args, address, 1, 60, 8, 99)
         for i in range(args.pairs):
-            quiet.append(
-                load(args, address, 7, 60, args.generate * 2, i)["gaps_ms"]["p99"]
-            )
+            quiet.append(load(args, address, 7, 60, args.generate * 2, i)["gaps_ms"]["p99"])
             command = [
                 args.http_load,
                 address,
@@ -196,9 +185,7 @@ def long_prompt(args: argparse.Namespace, cache: str) -> dict[str, float]:
                 str(args.generate * 2),
                 str(100 + i),
             ]
-            with subprocess.Popen(
-                command, stdout=subprocess.PIPE, text=True
-            ) as streams:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as streams:
                 time.sleep(0.5)
                 load(args, address, 1, 2000, 2, 200 + i)
                 out, _ = streams.communicate()
@@ -235,18 +222,12 @@ def main() -> None:
         type=lambda s: [int(n) for n in s.split(",")],
         metavar="N,N",
     )
-    parser.add_argument(
-        "--generate", default=64, type=int, help="tokens of each stream"
-    )
-    parser.add_argument(
-        "--pairs", default=5, type=int, help="pairs of in-process and HTTP runs"
-    )
+    parser.add_argument("--generate", default=64, type=int, help="tokens of each stream")
+    parser.add_argument("--pairs", default=5, type=int, help="pairs of in-process and HTTP runs")
     parser.add_argument(
         "--threads", default=0, type=int, help="workers; default: the program's choice"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object instead of the table"
-    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
@@ -259,9 +240,7 @@ def main() -> None:
     if args.json:
         print(json.dumps(result, indent=1))
         return
-    print(
-        f"{'streams':>8} {'in process':>12} {'HTTP':>12} {'ratio':>8} {'reader CPU':>11}"
-    )
+    print(f"{'streams':>8} {'in process':>12} {'HTTP':>12} {'ratio':>8} {'reader CPU':>11}")
     for n, r in result["streams"].items():
         print(
             f"{n:>8} {r['in_process']:>10.1f}/s {r['http']:>10.1f}/s {r['ratio']:>8.3f} {r['reader_cpu']:>10.1%}"

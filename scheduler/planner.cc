@@ -61,8 +61,7 @@ bool Scheduler::Planner::Hopeless(const Sequence& s) const {
   const auto running = static_cast<int64_t>(sched_.running_.size());
   if (s.started || running == 0) return false;
   if (sched_.queue_requests_ <= sched_.options_.sequences_max - running) return false;
-  return s.deadline_us <
-         plan_.now_us + sched_.service_time_.StayUs(s.open ? -1 : s.tokens_max - s.prompt_tokens);
+  return s.deadline_us < plan_.now_us + sched_.service_time_.StayUs(s.max_new_tokens());
 }
 
 // Reserves the worst case of running sequences, first admitted first. The first that does not fit

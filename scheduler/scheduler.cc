@@ -102,7 +102,6 @@ std::vector<Ended> Scheduler::Apply(const StepPlan& plan, const StepResult& resu
   CUVIL_CHECK(!result.status.ok() || result.works.size() == plan.works.size(),
               "a result for each work");
   in_flight_ = false;
-  now_us_ = now_us;
   ++version_;
   if (!plan.works.empty()) ++stats_.steps;
   if (!result.status.ok()) {
@@ -155,11 +154,10 @@ void Scheduler::ApplyWork(const Work& work, const WorkResult& result, int64_t no
     if (s.stats.new_tokens++ == 0) s.stats.first_token_us = now_us;
     fair_.Charge(s.tenant, 1);
   }
-  if (work.sample && result.finish) {
-    ended_.push_back(End(&s, EndReason::kFinished, absl::OkStatus()));
-  } else if (static_cast<int64_t>(s.tokens.size()) >= s.tokens_max) {
-    ended_.push_back(End(&s, EndReason::kLength, absl::OkStatus()));
-  }
+  const bool finished = work.sample && result.finish;
+  if (!finished && static_cast<int64_t>(s.tokens.size()) < s.tokens_max) return;
+  if (s.generates()) service_time_.AddEnded(s.stats, s.max_new_tokens(), now_us);
+  ended_.push_back(End(&s, finished ? EndReason::kFinished : EndReason::kLength, absl::OkStatus()));
 }
 
 std::optional<Ended> Scheduler::Abort(SequenceId id) {
@@ -187,10 +185,6 @@ Ended Scheduler::End(Sequence* s, EndReason reason, absl::Status status) {
   }
   if (s->deadline_us > 0) deadlines_.erase({s->deadline_us, s->id.value});
   fair_.Leave(s->tenant);
-  const bool natural = reason == EndReason::kFinished || reason == EndReason::kLength;
-  if (natural && s->generates()) {
-    service_time_.AddEnded(ended.stats, s->open ? -1 : s->tokens_max - s->prompt_tokens, now_us_);
-  }
   ++stats_.ended;
   ++(reason == EndReason::kFinished   ? stats_.finished
      : reason == EndReason::kLength   ? stats_.length

@@ -162,7 +162,6 @@ class Scheduler {
   std::vector<Ended> ended_;                                // at Commit, for the next Apply
   int64_t next_id_ = 1, version_ = 0, committed_ = -1, admissions_ = 0;
   int64_t guaranteed_pages_ = 0, queue_requests_ = 0, queue_tokens_ = 0, queue_rows_ = 0;
-  int64_t now_us_ = 0;  // of the last Apply
   bool draining_ = false, in_flight_ = false;
   Stats stats_;
 };

@@ -1,5 +1,6 @@
 #include "scheduler/scheduler.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,7 @@ class Driver {
     const StepPlan plan = sched.Plan(now);
     EXPECT_TRUE(sched.Commit(plan).ok());
     Check();
-    StepResult result = {.status = status, .elapsed_us = 100};
+    StepResult result = {.status = status, .elapsed_us = takes(plan)};
     result.works.resize(plan.works.size(), WorkResult{.token = 7});
     for (Ended& e : sched.Apply(plan, result, ++now)) ended.push_back(std::move(e));
     Check();
@@ -52,6 +53,7 @@ class Driver {
   }
 
   Scheduler sched;
+  std::function<int64_t(const StepPlan&)> takes = [](const StepPlan&) { return 100; };  // us
   int64_t now = 1;
   std::vector<Ended> ended;
 };
@@ -86,18 +88,11 @@ TEST(Scheduler, DecodeRowsComeFirstAndPromptsStayWithinTheTarget) {
   o.itl_target_us = 1000;  // a row takes 100
   Driver d(o);
   d.Submit({.prompt = Prompt(4), .max_new_tokens = 40});
-  const auto step = [&] {
-    const StepPlan plan = d.sched.Plan(d.now);
-    EXPECT_TRUE(d.sched.Commit(plan).ok());
-    StepResult result = {.elapsed_us = 100 * plan.rows};
-    result.works.resize(plan.works.size(), WorkResult{.token = 7});
-    d.sched.Apply(plan, result, ++d.now);
-    return plan;
-  };
-  step();
-  step();
+  d.takes = [](const StepPlan& plan) { return 100 * plan.rows; };
+  d.Step();
+  d.Step();
   d.Submit({.prompt = Prompt(40, 100), .max_new_tokens = 1});
-  const StepPlan plan = step();
+  const StepPlan plan = d.Step();
   ASSERT_EQ(plan.works.size(), 2u);
   EXPECT_EQ(plan.works[0].role, Role::kDecode);
   EXPECT_EQ(plan.works[1].role, Role::kPrefill);
@@ -126,18 +121,11 @@ TEST(Scheduler, LateInALongPromptAStepTakesFewerRows) {
   Driver d(o);
   d.Submit({.prompt = Prompt(4), .max_new_tokens = 1900});
   // A row takes 50 and a key it looks at 1.
-  const auto step = [&] {
-    const StepPlan plan = d.sched.Plan(d.now);
-    EXPECT_TRUE(d.sched.Commit(plan).ok());
-    StepResult result = {.elapsed_us = 50 * plan.rows + plan.keys};
-    result.works.resize(plan.works.size(), WorkResult{.token = 7});
-    d.sched.Apply(plan, result, d.now += result.elapsed_us);
-    return result.elapsed_us;
-  };
-  for (int i = 0; i < 10; ++i) step();
+  d.takes = [](const StepPlan& plan) { return 50 * plan.rows + plan.keys; };
+  for (int i = 0; i < 10; ++i) d.Step();
   d.Submit({.prompt = Prompt(1500, 100), .max_new_tokens = 1});
   int64_t longest = 0;
-  for (int i = 0; i < 60; ++i) longest = std::max(longest, step());
+  for (int i = 0; i < 60; ++i) longest = std::max(longest, d.takes(d.Step()));
   EXPECT_LE(longest, 4400);  // the model needs some steps to see how a longer context costs
   EXPECT_GT(d.sched.stats().prefill_rows, 500);
 }
@@ -327,20 +315,13 @@ TEST(Scheduler, PromptsThatComeTogetherShareMoreOfAStep) {
   o.itl_target_us = 1;  // nothing is within it: the floor counts
   Driver d(o);
   d.Submit({.prompt = Prompt(4), .max_new_tokens = 20});
-  const auto step = [&] {
-    const StepPlan plan = d.sched.Plan(d.now);
-    EXPECT_TRUE(d.sched.Commit(plan).ok());
-    StepResult result = {.elapsed_us = 100 * plan.rows};
-    result.works.resize(plan.works.size(), WorkResult{.token = 7});
-    d.sched.Apply(plan, result, ++d.now);
-    return plan.rows;
-  };
-  for (int i = 0; i < 3; ++i) step();
+  d.takes = [](const StepPlan& plan) { return 100 * plan.rows; };
+  for (int i = 0; i < 3; ++i) d.Step();
   d.Submit({.prompt = Prompt(40, 100), .max_new_tokens = 4});
-  EXPECT_EQ(step(), 1 + 4);
+  EXPECT_EQ(d.Step().rows, 1 + 4);
   for (int i = 2; i < 6; ++i) d.Submit({.prompt = Prompt(40, i * 100), .max_new_tokens = 4});
   // Five prompts now, and prefill_burst_max is 4.
-  EXPECT_EQ(step(), 1 + 4 * 4);
+  EXPECT_EQ(d.Step().rows, 1 + 4 * 4);
 }
 
 TEST(Scheduler, APlaceGoesToOneThatCanStillMakeItsDeadline) {

@@ -38,6 +38,8 @@ struct Scheduler::Sequence {
   kvcache::SequencePages pages;
   SequenceStats stats;
 
+  // Its own limit to new tokens; -1: the rest of the context.
+  int64_t max_new_tokens() const { return open ? -1 : tokens_max - prompt_tokens; }
   bool generates() const { return tokens_max > prompt_tokens; }
   // Tokens to feed before it has an output to go on from.
   int64_t pending() const { return static_cast<int64_t>(tokens.size()) - pages.length; }
