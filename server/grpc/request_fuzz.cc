@@ -12,6 +12,7 @@
 #include "server/grpc/write_events.h"
 #include "server/openai/fake_backend.h"
 #include "server/openai/prepare.h"
+#include "server/openai/trusted_request.h"
 
 namespace {
 
@@ -25,19 +26,6 @@ void CheckError(const absl::Status& status) {
   const grpc::Status sent = door::ToGrpc(status);
   CUVIL_CHECK(!sent.ok() && !sent.error_message().empty(), "an error says what is wrong");
   CUVIL_CHECK(sent.error_code() != grpc::StatusCode::INTERNAL, "no input is an internal error");
-}
-
-void CheckRequest(const GenerateRequest& request, int vocabulary) {
-  CUVIL_CHECK(!request.prompt.empty(), "a prompt has tokens");
-  for (const int32_t id : request.prompt) CUVIL_CHECK(id >= 0 && id < vocabulary, "in range");
-  for (const int32_t id : request.stop_tokens) CUVIL_CHECK(id >= 0 && id < vocabulary, "in range");
-  for (const std::string& stop : request.stop) CUVIL_CHECK(!stop.empty(), "no empty stop");
-  CUVIL_CHECK(cuvil::engine::CheckSampling(request.sampling, vocabulary).ok(), "sampling");
-  CUVIL_CHECK(request.choices >= 1 && request.choices <= 128, "choices");
-  CUVIL_CHECK(request.max_tokens == -1 || request.max_tokens >= 1, "max_tokens");
-  CUVIL_CHECK(request.best_of == 0 || request.best_of > request.choices, "best_of");
-  CUVIL_CHECK(request.prompt_logprobs >= -1 && request.prompt_logprobs <= 20, "prompt_logprobs");
-  CUVIL_CHECK(request.priority >= -100 && request.priority <= 100, "priority");
 }
 
 // The answer of whatever was asked can be sent.
@@ -62,7 +50,7 @@ void Generate(const std::string& bytes, FakeBackend* backend) {
   if (!body.ok()) return CheckError(body.status());
   const auto request = openai::PrepareTyped(*body, {.backend = backend});
   if (!request.ok()) return CheckError(request.status());
-  CheckRequest(*request, model->tokenizer()->vocab_size());
+  openai::CheckTrusted(*request, model->tokenizer()->vocab_size());
   Answer(*request, *model);
 }
 
@@ -73,7 +61,7 @@ void Embed(const std::string& bytes, FakeBackend* backend) {
   if (!body.ok()) return CheckError(body.status());
   const auto request = openai::PrepareTypedEmbedding(*body, {.backend = backend});
   if (!request.ok()) return CheckError(request.status());
-  CheckRequest(*request, (*backend->Find(""))->tokenizer()->vocab_size());
+  openai::CheckTrusted(*request, (*backend->Find(""))->tokenizer()->vocab_size());
 }
 
 void Tokens(const std::string& bytes, FakeBackend* backend) {

@@ -9,6 +9,7 @@
 #include "server/openai/error.h"
 #include "server/openai/fake_backend.h"
 #include "server/openai/prepare.h"
+#include "server/openai/trusted_request.h"
 
 namespace {
 
@@ -22,18 +23,6 @@ void CheckError(const absl::Status& status) {
   CUVIL_CHECK(error.status != 500, "no input is an internal error");
   const auto body = cuvil::ParseJson(openai::ErrorBody(error));
   CUVIL_CHECK(body.ok() && (*body)["error"].size() == 4, "four keys");
-}
-
-void CheckRequest(const GenerateRequest& request, int vocabulary) {
-  CUVIL_CHECK(!request.prompt.empty(), "a prompt has tokens");
-  for (const int32_t id : request.prompt) CUVIL_CHECK(id >= 0 && id < vocabulary, "in range");
-  for (const int32_t id : request.stop_tokens) CUVIL_CHECK(id >= 0 && id < vocabulary, "in range");
-  for (const std::string& stop : request.stop) CUVIL_CHECK(!stop.empty(), "no empty stop");
-  CUVIL_CHECK(cuvil::engine::CheckSampling(request.sampling, vocabulary).ok(), "sampling");
-  CUVIL_CHECK(request.choices >= 1 && request.choices <= 128, "choices");
-  CUVIL_CHECK(request.max_tokens >= -1, "max_tokens");
-  CUVIL_CHECK(request.max_tokens < 0 || request.min_tokens <= request.max_tokens, "min_tokens");
-  CUVIL_CHECK(request.best_of == 0 || request.best_of > request.choices, "best_of");
 }
 
 // The answer of whatever was asked is JSON.
@@ -69,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CheckError(call.status());
       continue;
     }
-    for (const GenerateRequest& request : call->parts) CheckRequest(request, vocabulary);
+    for (const GenerateRequest& request : call->parts) openai::CheckTrusted(request, vocabulary);
     Answer(&*call);
   }
   for (const auto plain : {openai::Tokenize, openai::Detokenize}) {

@@ -5,20 +5,15 @@
 #include <chrono>
 #include <set>
 
+#include "server/ops/test_keys.h"
 #include "server/ops/values.h"
 
 namespace cuvil::ops {
 namespace {
 
-KeyEntry Entry(const std::string& key, const std::string& tenant, double weight = 1) {
-  KeyEntry entry = *ParseKey(HashOfKey(key));
-  entry.tenant = tenant;
-  entry.weight = weight;
-  return entry;
-}
-
 TEST(KeySetTest, EachKeyIsItsTenant) {
-  const KeySet keys = *KeySet::Create({Entry("k1", "a"), Entry("k2", "b", 3), Entry("k3", "a")});
+  const KeySet keys =
+      *KeySet::Create({TestKey("k1", "a"), TestKey("k2", "b", 3), TestKey("k3", "a")});
   EXPECT_FALSE(keys.empty());
   EXPECT_EQ(keys.Authenticate("k1")->id, "a");
   EXPECT_EQ(keys.Authenticate("k2")->id, "b");
@@ -28,7 +23,7 @@ TEST(KeySetTest, EachKeyIsItsTenant) {
 }
 
 TEST(KeySetTest, AnythingElseIsRefusedWithoutBeingRepeated) {
-  const KeySet keys = *KeySet::Create({Entry("k1", "a")});
+  const KeySet keys = *KeySet::Create({TestKey("k1", "a")});
   for (const std::string& key :
        {std::string(), std::string("k"), std::string("k1 "), std::string("K1"),
         std::string("k1\0", 3), std::string(100000, 'x'), HashOfKey("k1"),
@@ -49,9 +44,9 @@ TEST(KeySetTest, NoKeysLetEveryoneIn) {
 }
 
 TEST(KeySetTest, AdminAccessIsTheKeysOwn) {
-  KeyEntry admin = Entry("boss", "ops");
+  KeyEntry admin = TestKey("boss", "ops");
   admin.admin = true;
-  const KeySet keys = *KeySet::Create({Entry("user", "a"), admin});
+  const KeySet keys = *KeySet::Create({TestKey("user", "a"), admin});
   EXPECT_EQ(*keys.Authorize("user", false), "a");
   EXPECT_EQ(keys.Authorize("user", true).status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(*keys.Authorize("boss", true), "ops");
@@ -59,7 +54,7 @@ TEST(KeySetTest, AdminAccessIsTheKeysOwn) {
 }
 
 TEST(KeySetTest, AHashBelongsToOneTenant) {
-  EXPECT_FALSE(KeySet::Create({Entry("k", "a"), Entry("k", "b")}).ok());
+  EXPECT_FALSE(KeySet::Create({TestKey("k", "a"), TestKey("k", "b")}).ok());
   EXPECT_FALSE(KeySet::Create({KeyEntry{.hash = "abc"}}).ok());
 }
 
@@ -89,7 +84,7 @@ double FastestSeconds(const KeySet& keys, const std::string& key) {
 
 TEST(KeySetTest, TheFirstOfManyKeysIsNoFasterThanTheLast) {
   std::vector<KeyEntry> entries;
-  for (int i = 0; i < 2000; ++i) entries.push_back(Entry("key" + std::to_string(i), "t"));
+  for (int i = 0; i < 2000; ++i) entries.push_back(TestKey("key" + std::to_string(i), "t"));
   const KeySet keys = *KeySet::Create(entries);
   const double first = FastestSeconds(keys, "key0");
   const double last = FastestSeconds(keys, "key1999");

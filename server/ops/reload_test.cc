@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/ops/test_keys.h"
 #include "server/ops/values.h"
 
 namespace cuvil::ops {
@@ -12,17 +13,10 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-KeyEntry Entry(const std::string& key, const std::string& tenant, double weight = 1) {
-  KeyEntry entry = *ParseKey(HashOfKey(key));
-  entry.tenant = tenant;
-  entry.weight = weight;
-  return entry;
-}
-
 TEST(ReloadTest, KeysCountAtOnce) {
   Config running, read;
-  running.api_keys = {Entry("a", "t"), Entry("b", "t"), Entry("c", "t")};
-  read.api_keys = {Entry("a", "t"), Entry("b", "other"), Entry("d", "t")};
+  running.api_keys = {TestKey("a", "t"), TestKey("b", "t"), TestKey("c", "t")};
+  read.api_keys = {TestKey("a", "t"), TestKey("b", "other"), TestKey("d", "t")};
   read.api_keys_file = "/etc/cuvil/keys";
   const auto reload = PlanReload(running, read);
   ASSERT_TRUE(reload.ok()) << reload.status();
@@ -35,8 +29,8 @@ TEST(ReloadTest, KeysCountAtOnce) {
 
 TEST(ReloadTest, WhatCountsOnlyAfterARestartIsNamed) {
   Config running, read;
-  running.api_keys = {Entry("a", "t")};
-  read.api_keys = {Entry("a", "t", 3)};
+  running.api_keys = {TestKey("a", "t")};
+  read.api_keys = {TestKey("a", "t", 3)};
   read.max_running = 7;
   read.listen = "127.0.0.1:9";
   const auto reload = PlanReload(running, read);
@@ -47,12 +41,12 @@ TEST(ReloadTest, WhatCountsOnlyAfterARestartIsNamed) {
 
 TEST(ReloadTest, TheLastKeyIsNotLostByMistake) {
   Config running;
-  running.api_keys = {Entry("a", "t")};
+  running.api_keys = {TestKey("a", "t")};
   EXPECT_EQ(PlanReload(running, Config()).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(PlanReload(Config(), running).ok());
   EXPECT_TRUE(PlanReload(Config(), Config()).ok());
   Config twice = running;
-  twice.api_keys.push_back(Entry("a", "u"));
+  twice.api_keys.push_back(TestKey("a", "u"));
   EXPECT_EQ(PlanReload(running, twice).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
