@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -81,6 +83,13 @@ TEST(File, OneSentencePerRefusal) {
   EXPECT_FALSE(ReadFile(path, 2).ok());
   std::filesystem::remove(path);
   EXPECT_FALSE(WriteFileAtomic(dir + "/no/such/dir/x", bytes).ok());
+  // As root a rename would put a file in a device's place.
+  const std::string pipe = dir + "/cuvil_base_test_pipe";
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(WriteFileAtomic(pipe, bytes).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  std::filesystem::remove(pipe);
 }
 
 TEST(BuildId, IsTheLinkersSha1) {

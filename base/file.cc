@@ -106,7 +106,15 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t limit) {
   return out;
 }
 
+absl::Status CheckReplaceable(const std::string& path) {
+  struct stat st;
+  if (lstat(path.c_str(), &st) != 0 || S_ISREG(st.st_mode)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", path, "' is there and is no regular file; name another, or one that does not exist"));
+}
+
 absl::Status WriteFileAtomic(const std::string& path, absl::Span<const uint8_t> bytes) {
+  RETURN_IF_ERROR(CheckReplaceable(path));
   std::string temporary = path + ".tmp.XXXXXX";
   const int fd = mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return ErrnoStatus("cannot create a file beside", path);

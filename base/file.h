@@ -42,7 +42,13 @@ class MappedFile {
 // Reads at most `limit` bytes; a longer file is an error.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t limit);
 
-// Writes to a temporary name in the same directory, fsyncs and renames; mode 0600.
+// Whether a file may take the place of what is at `path`: nothing, or a regular file.
+// InvalidArgument for a device, pipe, socket, folder or link, which a rename or a removal would
+// destroy.
+absl::Status CheckReplaceable(const std::string& path);
+
+// Writes to a temporary name in the same directory, fsyncs and renames; mode 0600. Also the error
+// of CheckReplaceable.
 absl::Status WriteFileAtomic(const std::string& path, absl::Span<const uint8_t> bytes);
 
 }  // namespace cuvil

@@ -160,6 +160,7 @@ class Daemon::Impl {
  private:
   absl::Status OpenDoors() {
     const ops::Config& c = options_.config.config;
+    if (!c.ready_file.empty()) RETURN_IF_ERROR(CheckReplaceable(c.ready_file));
     if (!c.listen.empty()) RETURN_IF_ERROR(OpenHttp(c));
     if (!c.grpc_listen.empty()) RETURN_IF_ERROR(OpenGrpc(c));
     // A process that was killed left its ready file: whoever waits for ours must not find that one.

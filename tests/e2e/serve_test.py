@@ -305,6 +305,16 @@ class Lifecycle(CuvilTest):
             says="gone.gguf",
         )
 
+    def test_a_ready_file_takes_no_pipe_s_place(self) -> None:
+        pipe = self.scratch / "pipe"
+        os.mkfifo(pipe)
+        self.refused(
+            *("serve", "--model", str(LLAMA), "--listen", "127.0.0.1:0"),
+            *("--log-level", "off", "--ready-file", str(pipe)),
+            says="no regular file",
+        )
+        self.assertTrue(pipe.is_fifo())
+
     def test_many_at_once_are_not_mixed(self) -> None:
         daemon = self.daemon("--kv-cache-tokens", "512")
         prompts = [[5 + i % 200, 7 + i // 200, 11] for i in range(120)]
