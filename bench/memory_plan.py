@@ -17,25 +17,18 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from typing import Any
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import served
+from served import FIRST_TOKEN, TOKENS
+
 CONFIGURATIONS = (
     ("--kv-cache-tokens", "4096", "--max-running", "8"),
     ("--kv-cache-tokens", "16384", "--max-running", "64"),
     ("--kv-cache-tokens", "8192", "--max-running", "32", "--numerics", "exact"),
 )
-# Ids that a vocabulary of any size has; control tokens come first, so not those.
-FIRST_TOKEN, TOKENS = 1000, 20000
 PROMPT = 1000
 BAR = 0.05  # of the measured peak
-
-
-def status_of(pid: int) -> dict[str, int]:
-    """Memory lines of /proc/PID/status, in bytes."""
-    text = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return {k: int(v) * 1024 for k, v in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.M)}
 
 
 def resident_of(pid: int, model: str) -> dict[str, int]:
@@ -58,26 +51,7 @@ def resident_of(pid: int, model: str) -> dict[str, int]:
     return found
 
 
-class Server:
-    def __init__(self, command: list[str], folder: str) -> None:
-        ready = pathlib.Path(folder) / "ready.json"
-        ready.unlink(missing_ok=True)
-        command = [
-            *command,
-            "--listen",
-            "127.0.0.1:0",
-            "--ready-file",
-            str(ready),
-            "--log-level",
-            "error",
-        ]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while not ready.exists():
-            if self.process.poll() is not None:
-                raise SystemExit(f"memory_plan: the daemon ended with {self.process.returncode}")
-            time.sleep(0.01)
-        self.address = json.loads(ready.read_text())["http"]
-
+class Server(served.Daemon):
     def ask(self, method: str, path: str, body: Any = None) -> bytes:
         connection = http.client.HTTPConnection(self.address, timeout=600)
         data = None if body is None else json.dumps(body).encode()
@@ -88,10 +62,6 @@ class Server:
         if reply.status != 200:
             raise SystemExit(f"memory_plan: {path}: {reply.status} {text!r}")
         return text
-
-    def metric(self, name: str) -> float:
-        lines = self.ask("GET", "/metrics").decode().splitlines()
-        return sum(float(s.rsplit(" ", 1)[1]) for s in lines if s.startswith(name + "{"))
 
 
 def fill(server: Server, running: int) -> None:
@@ -121,24 +91,18 @@ def fill(server: Server, running: int) -> None:
 
 
 def measure(args: argparse.Namespace, flags: tuple[str, ...], folder: str) -> dict[str, Any]:
-    command = [args.cuvil, "serve", "--model", args.model, "--cache-dir", f"{folder}/cache", *flags]
-    if args.threads:
-        command += ["--threads", str(args.threads)]
+    cache = f"{folder}/cache"
+    command = [args.cuvil, "serve", *served.of_engine(args, cache), *flags]
     subprocess.run([*command, "--plan", "--json"], check=True, capture_output=True)  # compiles
     plan = json.loads(
         subprocess.run(
             [*command, "--plan", "--json"], check=True, capture_output=True, text=True
         ).stdout
     )
-    server = Server(command, folder)
-    pid = server.process.pid
-    started = status_of(pid)
-    try:
+    with Server(args, cache, *flags) as server:
+        started = server.status()
         fill(server, int(flags[3]))
-        status, parts = status_of(pid), resident_of(pid, args.model)
-    finally:
-        server.process.terminate()
-        server.process.wait(timeout=60)
+        status, parts = server.status(), resident_of(server.process.pid, args.model)
     model = plan["models"][0]
     planned = model["weights"] + model["kv"] + model["workspace"] + model.get("tokenizer", 0)
     return {
@@ -158,18 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--cuvil", default=str(ROOT / "build/release/bin/cuvil"), help="the program to measure"
-    )
-    parser.add_argument(
-        "--model",
-        default=str(ROOT / ".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"),
-        help="GGUF file",
-    )
-    parser.add_argument(
-        "--threads", default=0, type=int, help="workers; default: the program's choice"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    served.add_arguments(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         results = [measure(args, flags, folder) for flags in CONFIGURATIONS]

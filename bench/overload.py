@@ -15,15 +15,14 @@ import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from typing import Any, NamedTuple
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Ids that a vocabulary of any size has; control tokens come first, so not those.
-FIRST_TOKEN, TOKENS = 1000, 20000
+import served
+from served import FIRST_TOKEN, TOKENS
+
 WARM_S = 2.0  # until batch and queue are full; not counted
 
 
@@ -35,29 +34,15 @@ class Reply(NamedTuple):
     took: float
 
 
-class Server:
-    """A daemon on any free port."""
-
-    def __init__(self, args: argparse.Namespace, folder: str) -> None:
-        ready = pathlib.Path(folder) / "ready.json"
-        command = [args.cuvil, "serve", "--listen", "127.0.0.1:0", "--ready-file", str(ready)]
-        command += ["--model", args.model, "--cache-dir", f"{folder}/cache", "--log-level", "error"]
-        command += ["--max-running", str(args.running), "--queue-requests", str(args.queue)]
-        command += ["--kv-cache-tokens", str(args.kv_cache_tokens)]
-        if args.threads:
-            command += ["--threads", str(args.threads)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while not ready.exists():
-            if self.process.poll() is not None:
-                raise SystemExit(f"overload: the daemon ended with {self.process.returncode}")
-            time.sleep(0.01)
-        self.host, port = json.loads(ready.read_text())["http"].rsplit(":", 1)
-        self.port = int(port)
+class Server(served.Daemon):
+    def __init__(self, args: argparse.Namespace, cache: str) -> None:
+        flags = ["--max-running", str(args.running), "--queue-requests", str(args.queue)]
+        super().__init__(args, cache, *flags, "--kv-cache-tokens", str(args.kv_cache_tokens))
 
     def anon_mib(self) -> float:
         """Memory of the process alone: RssAnon and VmSwap."""
-        lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return sum(int(s.split()[1]) for s in lines if s.startswith(("RssAnon", "VmSwap"))) / 1024
+        status = self.status()
+        return (status["RssAnon"] + status["VmSwap"]) / 2**20
 
     def cpu_s(self) -> float:
         """CPU time of the process so far."""
@@ -65,10 +50,6 @@ class Server:
             pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         )
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(timeout=60)
 
 
 async def ask(
@@ -212,14 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--cuvil", default=str(ROOT / "build/release/bin/cuvil"), help="the program to measure"
-    )
-    parser.add_argument(
-        "--model",
-        default=str(ROOT / ".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"),
-        help="GGUF file",
-    )
+    served.add_arguments(parser)
     parser.add_argument(
         "--loads",
         default=[2.0, 5.0, 10.0],
@@ -244,19 +218,12 @@ def main() -> None:
         type=float,
         help="of each request in seconds; default: what nine full batches take",
     )
-    parser.add_argument(
-        "--threads", default=0, type=int, help="workers; default: the program's choice"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
-        server = Server(args, folder)
-        try:
+        with Server(args, f"{folder}/cache") as server:
             result = asyncio.run(measure(server, args))
-        finally:
-            server.stop()
     if args.json:
         print(json.dumps(result, indent=1))
         return

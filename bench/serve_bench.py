@@ -9,20 +9,16 @@ prompt does to streams that are running.
 """
 
 import argparse
-import contextlib
 import json
-import pathlib
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import served
+from served import ROOT
 
 
 def say(args: argparse.Namespace, text: str) -> None:
@@ -30,42 +26,9 @@ def say(args: argparse.Namespace, text: str) -> None:
         print(f"serve_bench: {text}", file=sys.stderr)
 
 
-@contextlib.contextmanager
-def daemon(args: argparse.Namespace, cache: str) -> Iterator[str]:
-    """A daemon on any free port; yields its address."""
-    with tempfile.TemporaryDirectory() as folder:
-        ready = pathlib.Path(folder) / "ready.json"
-        command = [
-            args.cuvil,
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--ready-file",
-            str(ready),
-        ]
-        command += [
-            "--model",
-            args.model,
-            "--cache-dir",
-            cache,
-            "--log-level",
-            "warning",
-        ]
-        command += ["--prefix-cache=false"]
-        if args.threads:
-            command += ["--threads", str(args.threads)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            for _ in range(3000):
-                if ready.exists():
-                    break
-                if process.poll() is not None:
-                    raise SystemExit(f"serve_bench: the daemon ended with {process.returncode}")
-                time.sleep(0.01)
-            yield json.loads(ready.read_text())["http"]
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
+def daemon(args: argparse.Namespace, cache: str) -> served.Daemon:
+    # Prompts repeat from run to run: each shall be computed.
+    return served.Daemon(args, cache, "--prefix-cache=false")
 
 
 def load(
@@ -89,19 +52,9 @@ def load(
 
 def in_process(args: argparse.Namespace, cache: str, streams: int, seed: int) -> float:
     """Tokens per second of the engine alone: decoding, after the same prompts."""
-    command = [
-        args.cuvil,
-        "bench",
-        "--model",
-        args.model,
-        "--cache-dir",
-        cache,
-        "--json",
-    ]
+    command = [args.cuvil, "bench", *served.of_engine(args, cache), "--json"]
     command += ["--prompt", "60", "--generate", str(args.generate), "--context", "60"]
     command += ["--streams", str(streams), "--repeat", "1", "--seed", str(seed)]
-    if args.threads:
-        command += ["--threads", str(args.threads)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     result = json.loads(done.stdout)
     return result["decode_tok_s"] if streams == 1 else result["streams"][str(streams)]
@@ -122,11 +75,11 @@ def ratios(args: argparse.Namespace, cache: str) -> dict[str, Any]:
         n: {"in_process": [], "http": [], "ratio": [], "reader_cpu": []} for n in args.streams
     }
     for pair in range(args.pairs):
-        with daemon(args, cache) as address:
-            load(args, address, 1, 60, 8, 99)  # the first request touches memory for all
+        with daemon(args, cache) as server:
+            load(args, server.address, 1, 60, 8, 99)  # the first request touches memory for all
             for n in args.streams:
                 rate = in_process(args, cache, n, pair) if pair % 2 == 0 else 0.0
-                result = over_http(args, address, n, pair)
+                result = over_http(args, server.address, n, pair)
                 rate = rate or in_process(args, cache, n, pair)
                 found[n]["in_process"].append(rate)
                 found[n]["http"].append(result["window_tok_s"])
@@ -140,15 +93,6 @@ def ratios(args: argparse.Namespace, cache: str) -> dict[str, Any]:
     }
 
 
-def step_seconds(address: str) -> float:
-    """What all steps of the server have taken so far."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
-        text = reply.read().decode()
-    return sum(
-        float(x) for x in re.findall(r"^cuvild_step_seconds_sum\S* (\S+)$", text, re.MULTILINE)
-    )
-
-
 def first_token(args: argparse.Namespace, cache: str) -> dict[str, float]:
     """Time to the only token of a 10-token prompt on an idle server, less what its step took.
 
@@ -156,12 +100,12 @@ def first_token(args: argparse.Namespace, cache: str) -> dict[str, float]:
     that is the engine's, so both times come from the same request.
     """
     times, steps = [], []
-    with daemon(args, cache) as address:
+    with daemon(args, cache) as server:
         for i in range(args.pairs * 4 + 2):
             time.sleep(0.05)
-            before = step_seconds(address)
-            times.append(load(args, address, 1, 10, 1, i)["first_token_s"][0])
-            steps.append(step_seconds(address) - before)
+            before = server.metric("cuvild_step_seconds_sum")
+            times.append(load(args, server.address, 1, 10, 1, i)["first_token_s"][0])
+            steps.append(server.metric("cuvild_step_seconds_sum") - before)
     added = statistics.median(t - s for t, s in zip(times[2:], steps[2:], strict=True))
     return {
         "http_s": statistics.median(times[2:]),
@@ -173,13 +117,13 @@ def first_token(args: argparse.Namespace, cache: str) -> dict[str, float]:
 def long_prompt(args: argparse.Namespace, cache: str) -> dict[str, float]:
     """Seven streams decode; a prompt of 2,000 tokens arrives: their p99 gap against a quiet one."""
     quiet, busy = [], []
-    with daemon(args, cache) as address:
-        load(args, address, 1, 60, 8, 99)
+    with daemon(args, cache) as server:
+        load(args, server.address, 1, 60, 8, 99)
         for i in range(args.pairs):
-            quiet.append(load(args, address, 7, 60, args.generate * 2, i)["gaps_ms"]["p99"])
+            quiet.append(load(args, server.address, 7, 60, args.generate * 2, i)["gaps_ms"]["p99"])
             command = [
                 args.http_load,
-                address,
+                server.address,
                 "7",
                 "60",
                 str(args.generate * 2),
@@ -187,7 +131,7 @@ def long_prompt(args: argparse.Namespace, cache: str) -> dict[str, float]:
             ]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as streams:
                 time.sleep(0.5)
-                load(args, address, 1, 2000, 2, 200 + i)
+                load(args, server.address, 1, 2000, 2, 200 + i)
                 out, _ = streams.communicate()
             busy.append(json.loads(out)["gaps_ms"]["p99"])
     return {
@@ -201,20 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--cuvil",
-        default=str(ROOT / "build/release/bin/cuvil"),
-        help="the program to measure",
-    )
+    served.add_arguments(parser)
     parser.add_argument(
         "--http-load",
         default=str(ROOT / "build/release/bin/http_load"),
         help="the load generator",
-    )
-    parser.add_argument(
-        "--model",
-        default=str(ROOT / ".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"),
-        help="GGUF file",
     )
     parser.add_argument(
         "--streams",
@@ -224,10 +159,6 @@ def main() -> None:
     )
     parser.add_argument("--generate", default=64, type=int, help="tokens of each stream")
     parser.add_argument("--pairs", default=5, type=int, help="pairs of in-process and HTTP runs")
-    parser.add_argument(
-        "--threads", default=0, type=int, help="workers; default: the program's choice"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
