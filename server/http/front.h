@@ -53,8 +53,8 @@ class Front {
   // After the I/O thread has ended: ends the pool and drops events to come.
   void Stop();
 
-  // Runs `work` on the pool and then `then` on the I/O thread. Both must keep alive what they use;
-  // `work` must drop nothing that belongs to the I/O thread.
+  // Runs `work` on the pool and then `then` on the I/O thread, where `then` dies too. Both must
+  // keep alive what they use; `work` must drop nothing that belongs to the I/O thread.
   template <typename Work, typename Then>
   void OnPool(Work work, Then then);
 
@@ -105,11 +105,13 @@ class Front {
 
 template <typename Work, typename Then>
 void Front::OnPool(Work work, Then then) {
-  // The pool's thread moves `then` on whole: its captures die on the I/O thread, or with io_.
-  boost::asio::post(pool_, [this, work = std::move(work), then = std::move(then)]() mutable {
+  // In a box of its own, whose one owner goes from thread to thread: a capture of const type would
+  // be copied by each move, and its last copy could die on the pool's thread.
+  auto box = std::make_unique<Then>(std::move(then));
+  boost::asio::post(pool_, [this, work = std::move(work), box = std::move(box)]() mutable {
     auto result = work();
-    boost::asio::post(io_, [then = std::move(then), result = std::move(result)]() mutable {
-      then(std::move(result));
+    boost::asio::post(io_, [box = std::move(box), result = std::move(result)]() mutable {
+      (*box)(std::move(result));
     });
   });
 }
