@@ -32,9 +32,11 @@ def held(pid: int) -> Held:
 
 
 def sanitized() -> bool:
-    """The build is an ASan one: freed blocks stay in its quarantine, so memory says little."""
+    """The build is one of ASan or TSan: freed blocks stay in quarantine, so memory says little, and
+    all but generated code is slow."""
     with (BIN / "cuvil").open("rb") as f:
-        return b"__asan_init" in f.read()
+        text = f.read()
+    return b"__asan_init" in text or b"__tsan_init" in text
 
 
 def total(metrics: dict[str, float], name: str) -> float:
