@@ -9,36 +9,25 @@
 //   window_tok_s      rate over the time in which all streams decode
 //   gaps_ms           quantiles of the time between events of one stream, in that window
 //   cpu_s, wall_s     of this program
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "base/json.h"
-#include "base/status.h"
+#include "bench/http_client.h"
 
 namespace cuvil::bench {
 namespace {
 
-// Ids that a vocabulary of any size has; control tokens come first, so not those.
-constexpr int kFirstToken = 1000, kTokens = 20000;
 constexpr int64_t kReplyMax = int64_t{64} << 20;  // bytes of one stream
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Stream {
   int fd = -1;
@@ -49,29 +38,13 @@ struct Stream {
   std::vector<double> events;  // when each came
 };
 
-absl::StatusOr<int> Connect(const std::string& host, int port) {
+absl::StatusOr<int> Connect(const Address& address) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
-    return absl::InvalidArgumentError(absl::StrCat("'", host, "' is no IPv4 address"));
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
-    return absl::UnavailableError(absl::StrCat("cannot connect to ", host, ":", port));
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address.socket), sizeof(address.socket)) != 0)
+    return absl::UnavailableError(absl::StrCat("cannot connect to ", address.host));
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   return fd;
-}
-
-std::string RequestOf(const std::string& host, int prompt, int generate, std::mt19937& random) {
-  std::string body = "{\"prompt\":[";
-  for (int i = 0; i < prompt; ++i)
-    absl::StrAppend(&body, i > 0 ? "," : "", kFirstToken + random() % kTokens);
-  absl::StrAppend(&body, "],\"max_tokens\":", generate,
-                  ",\"ignore_eos\":true,\"temperature\":0,\"stream\":true}");
-  return absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: ", host,
-                      "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(),
-                      "\r\n\r\n", body);
 }
 
 // Ends of events in the bytes: "\n\n" after a data line. `at` is when they came.
@@ -97,22 +70,16 @@ absl::Status Take(Stream& s, std::string_view bytes, double at) {
   return absl::OkStatus();
 }
 
-double CpuSeconds() {
-  rusage use = {};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-         static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
-}
-
-absl::StatusOr<Json> Run(const std::string& host, int port, int count, int prompt, int generate,
-                         int seed) {
+absl::StatusOr<Json> Run(const std::string& server, int count, int prompt, int generate, int seed) {
+  ASSIGN_OR_RETURN(const Address address, AddressOf(server));
   std::mt19937 random(static_cast<uint32_t>(seed));
   std::vector<Stream> streams(count);
   std::vector<std::string> requests;
   for (Stream& s : streams) {
-    ASSIGN_OR_RETURN(s.fd, Connect(host, port));
+    ASSIGN_OR_RETURN(s.fd, Connect(address));
     s.events.reserve(generate + 8);
-    requests.push_back(RequestOf(host, prompt, generate, random));
+    requests.push_back(
+        CompletionRequest(address.host, prompt, generate, "", ",\"stream\":true", random));
   }
   for (int i = 0; i < count; ++i) {
     if (write(streams[i].fd, requests[i].data(), requests[i].size()) !=
@@ -187,17 +154,14 @@ absl::StatusOr<Json> Run(const std::string& host, int port, int count, int promp
 }
 
 int Main(int argc, char** argv) {
-  int port = 0, count = 0, prompt = 0, generate = 0, seed = 1;
-  const std::string address = argc > 1 ? argv[1] : "";
-  const size_t colon = address.rfind(':');
-  if (argc < 5 || argc > 6 || colon == std::string::npos ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || !absl::SimpleAtoi(argv[2], &count) ||
+  int count = 0, prompt = 0, generate = 0, seed = 1;
+  if (argc < 5 || argc > 6 || !absl::SimpleAtoi(argv[2], &count) ||
       !absl::SimpleAtoi(argv[3], &prompt) || !absl::SimpleAtoi(argv[4], &generate) ||
       (argc == 6 && !absl::SimpleAtoi(argv[5], &seed)) || count < 1 || prompt < 1 || generate < 1) {
     std::fprintf(stderr, "usage: http_load HOST:PORT STREAMS PROMPT_TOKENS GENERATE [SEED]\n");
     return 2;
   }
-  const auto result = Run(address.substr(0, colon), port, count, prompt, generate, seed);
+  const auto result = Run(argv[1], count, prompt, generate, seed);
   if (!result.ok()) {
     std::fprintf(stderr, "http_load: %s\n", std::string(result.status().message()).c_str());
     return 1;

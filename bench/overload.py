@@ -9,29 +9,29 @@ and by the CPU time that the server had meanwhile, which other work on the machi
 """
 
 import argparse
-import asyncio
+import itertools
 import json
 import os
 import pathlib
-import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from typing import Any, NamedTuple
 
 import served
-from served import FIRST_TOKEN, TOKENS
 
 WARM_S = 2.0  # until batch and queue are full; not counted
+SEEDS = itertools.count(1)
 
 
 class Reply(NamedTuple):
-    tokens: int
-    status: int  # 0: nothing came by the deadline; -1: the connection failed
-    retry_after: bool
     began: float
     took: float
+    status: int  # 0: nothing came by the deadline; -1: the connection failed
+    tokens: int
+    retry_after: int
 
 
 class Server(served.Daemon):
@@ -52,40 +52,6 @@ class Server(served.Daemon):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def ask(
-    server: Server, args: argparse.Namespace, rng: random.Random, deadline: float
-) -> Reply:
-    """One request on its own connection, which is given up at the deadline."""
-    began = time.monotonic()
-    prompt = [FIRST_TOKEN + rng.randrange(TOKENS) for _ in range(args.prompt)]
-    tokens = rng.randint(args.generate // 2, args.generate * 3 // 2)  # or all end together
-    body = json.dumps(
-        {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "temperature": 0}
-    ).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: {server.host}\r\nConnection: close\r\n"
-    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    head += f"x-request-timeout: {deadline:.3f}\r\n\r\n"
-
-    async def exchange() -> bytes:
-        reader, writer = await asyncio.open_connection(server.host, server.port)
-        try:
-            writer.write(head.encode() + body)
-            return await reader.read()
-        finally:
-            writer.close()
-
-    try:
-        reply = await asyncio.wait_for(exchange(), deadline)
-    except asyncio.TimeoutError:
-        return Reply(tokens, 0, False, began, time.monotonic() - began)
-    except OSError:
-        return Reply(tokens, -1, False, began, time.monotonic() - began)
-    status = int(reply.split(b" ", 2)[1]) if reply else -1
-    return Reply(
-        tokens, status, b"\r\nretry-after:" in reply.lower(), began, time.monotonic() - began
-    )
-
-
 class Rate(NamedTuple):
     """Tokens of answers that came in time."""
 
@@ -93,91 +59,83 @@ class Rate(NamedTuple):
     per_cpu_s: float  # of the server
 
 
-async def rate_of(server: Server, seconds: float, replies: list[Reply]) -> Rate:
-    """Of the window that begins WARM_S from now; `replies` grows meanwhile."""
-    await asyncio.sleep(WARM_S)
-    begin, cpu = time.monotonic(), server.cpu_s()
-    await asyncio.sleep(seconds)
-    end, used = time.monotonic(), server.cpu_s() - cpu
-    tokens = sum(r.tokens for r in replies if r.status == 200 and begin < r.began + r.took <= end)
-    return Rate(tokens / (end - begin), tokens / used)
+class Load:
+    """Requests of bench/http_flood.cc, and what the server used in the window that counts."""
+
+    def __init__(
+        self, server: Server, args: argparse.Namespace, load: str, seconds: float, deadline: float
+    ) -> None:
+        generator = pathlib.Path(args.cuvil).parent / "http_flood"
+        command = [str(generator), server.address, load, str(WARM_S + seconds), str(args.prompt)]
+        command += [str(args.generate), str(deadline), str(next(SEEDS))]
+        self.largest_mib = server.anon_mib()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            time.sleep(WARM_S)
+            begin, cpu = time.monotonic(), server.cpu_s()
+            while (now := time.monotonic()) < begin + seconds:
+                self.largest_mib = max(self.largest_mib, server.anon_mib())
+                time.sleep(min(0.1, begin + seconds - now))
+            end, used = time.monotonic(), server.cpu_s() - cpu
+            assert process.stdout
+            printed = process.stdout.read()
+        if process.returncode != 0:
+            raise SystemExit(f"overload: {generator} ended with {process.returncode}")
+        result = json.loads(printed)
+        self.client_cpu_s: float = result["cpu_s"]
+        self.replies = [Reply(*reply) for reply in result["replies"]]
+        tokens = sum(
+            r.tokens for r in self.replies if r.status == 200 and begin < r.began + r.took <= end
+        )
+        self.rate = Rate(tokens / (end - begin), tokens / used)
 
 
-async def capacity(server: Server, args: argparse.Namespace, seed: int) -> Rate:
+def capacity(server: Server, args: argparse.Namespace) -> Rate:
     """Closed loop."""
-    replies: list[Reply] = []
-    measured = asyncio.create_task(rate_of(server, args.seconds / 2, replies))
-
-    async def client(k: int) -> None:
-        rng = random.Random(seed * 1000 + k)
-        while not measured.done():
-            replies.append(await ask(server, args, rng, 60))
-            if replies[-1].status != 200:
-                raise SystemExit(f"overload: a client within capacity got {replies[-1].status}")
-
-    await asyncio.gather(*(client(k) for k in range(2 * args.running)))
-    return measured.result()
-
-
-async def flood(
-    server: Server, args: argparse.Namespace, rate: float, deadline: float, seed: int
-) -> tuple[list[Reply], Rate, float]:
-    """Open loop, `rate` requests per second: replies, goodput, and the largest memory seen."""
-    rng = random.Random(seed)
-    replies: list[Reply] = []
-    measured = asyncio.create_task(rate_of(server, args.seconds, replies))
-    tasks, largest = [], server.anon_mib()
-    at = looked = time.monotonic()
-
-    async def client(seed: float) -> None:
-        replies.append(await ask(server, args, random.Random(seed), deadline))
-
-    while not measured.done():
-        at += rng.expovariate(rate)
-        await asyncio.sleep(max(0.0, at - time.monotonic()))
-        tasks.append(asyncio.create_task(client(rng.random())))
-        if time.monotonic() > looked + 0.1:
-            looked = time.monotonic()
-            largest = max(largest, server.anon_mib())
-    await asyncio.gather(*tasks)
-    return replies, measured.result(), largest
+    load = Load(server, args, f"clients={2 * args.running}", args.seconds / 2, 60)
+    bad = [r.status for r in load.replies if r.status != 200]
+    if bad:
+        raise SystemExit(f"overload: a client within capacity got {bad[0]}")
+    return load.rate
 
 
 def p99(values: list[float]) -> float:
     return sorted(values)[int(0.99 * (len(values) - 1))] if values else 0
 
 
-async def measure(server: Server, args: argparse.Namespace) -> dict[str, Any]:
-    before = await capacity(server, args, 0)
+def measure(server: Server, args: argparse.Namespace) -> dict[str, Any]:
+    before = capacity(server, args)
     # A full batch is served in running / per_s, or nearly; a client has patience for nine of them.
     per_s = before.per_s / args.generate
     deadline = args.deadline or 9 * args.running / per_s
     result: dict[str, Any] = {"deadline_s": deadline, "levels": []}
-    for i, load in enumerate(args.loads):
+    for load in args.loads:
         memory = server.anon_mib()
         offered = load * before.per_s / args.generate
-        replies, good, largest = await flood(server, args, offered, deadline, i + 1)
-        after = await capacity(server, args, i + 1)
-        took = [r.took for r in replies if r.status == 200]
-        refused = [r for r in replies if r.status == 429]
+        flood = Load(server, args, f"rate={offered}", args.seconds, deadline)
+        after = capacity(server, args)
+        took = [r.took for r in flood.replies if r.status == 200]
+        refused = [r for r in flood.replies if r.status == 429]
         result["levels"].append(
             {
                 "load": load,
                 "offered_per_s": offered,
                 "capacity_tok_s": (before.per_s + after.per_s) / 2,
-                "goodput_tok_s": good.per_s,
-                "share": 2 * good.per_s / (before.per_s + after.per_s),
-                "share_by_cpu": 2 * good.per_cpu_s / (before.per_cpu_s + after.per_cpu_s),
+                "goodput_tok_s": flood.rate.per_s,
+                "share": 2 * flood.rate.per_s / (before.per_s + after.per_s),
+                "share_by_cpu": 2 * flood.rate.per_cpu_s / (before.per_cpu_s + after.per_cpu_s),
                 "ok": len(took),
                 "refused": len(refused),
                 "without_retry_after": sum(not r.retry_after for r in refused),
-                "late": sum(r.status in (0, 504) for r in replies),
-                "other": sorted({r.status for r in replies if r.status not in (0, 200, 429, 504)}),
+                "late": sum(r.status in (0, 504) for r in flood.replies),
+                "other": sorted(
+                    {r.status for r in flood.replies if r.status not in (0, 200, 429, 504)}
+                ),
                 "p50_s": statistics.median(took) if took else 0,
                 "p99_s": p99(took),
                 "refused_p99_s": p99([r.took for r in refused]),
                 "memory_before_mib": memory,
-                "memory_peak_mib": largest,
+                "memory_peak_mib": flood.largest_mib,
+                "client_cpu_s": flood.client_cpu_s,
             }
         )
         if not args.quiet:
@@ -223,7 +181,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
         with Server(args, f"{folder}/cache") as server:
-            result = asyncio.run(measure(server, args))
+            result = measure(server, args)
     if args.json:
         print(json.dumps(result, indent=1))
         return

@@ -66,6 +66,11 @@ class Backend {
   // status Cancelled.
   virtual void Abort(uint64_t handle) = 0;
 
+  // For a door that has not parsed the request yet: what every model would refuse even the least
+  // one with, so that shedding load is cheap; OK where the request has to be looked at. Deadline 0:
+  // none.
+  virtual absl::Status CheckRoom(int64_t deadline_ms) const = 0;
+
   virtual absl::StatusOr<Load> GetLoad(std::string_view model) const = 0;
 
   // Life cycle; each starts the work and returns. Progress is in Models().

@@ -102,14 +102,15 @@ ModelHost::~ModelHost() {
 absl::Status ModelHost::Submit(uint64_t handle, GenerateRequest request,
                                std::shared_ptr<AnswerSink> sink) {
   if (!request.trim) request.trim = options_.trim;
-  if (options_.deadline_ms_max > 0 &&
-      (request.deadline_ms == 0 || request.deadline_ms > options_.deadline_ms_max))
-    request.deadline_ms = options_.deadline_ms_max;
+  request.deadline_ms = DeadlineMs(request.deadline_ms);
   RETURN_IF_ERROR(Validate(request));
   std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckRoom(request));
   const int64_t sequences = std::max(request.choices, request.best_of);
   const auto prompt = static_cast<int64_t>(request.prompt.size());
+  RETURN_IF_ERROR(CheckRoomLocked({.sequences = sequences,
+                                   .prompt_tokens = prompt,
+                                   .max_tokens = request.max_tokens,
+                                   .deadline_ms = request.deadline_ms}));
   inbox_sequences_ += sequences;
   inbox_tokens_ += sequences * prompt;
   inbox_rows_ += sequences * service_time_.Rows(prompt, request.max_tokens);

@@ -61,6 +61,8 @@ class ModelHost {
   // As Backend::Submit; `handle` is the caller's choice, unique. Any thread.
   absl::Status Submit(uint64_t handle, GenerateRequest request, std::shared_ptr<AnswerSink> sink);
   void Abort(uint64_t handle);
+  // What Submit would say of the least request with this deadline (0: none). Any thread.
+  absl::Status CheckRoom(int64_t deadline_ms) const;
   // From now on Submit is refused; what was accepted runs on.
   void BeginDrain();
   // No request is left. Any thread.
@@ -80,6 +82,11 @@ class ModelHost {
     std::shared_ptr<AnswerSink> sink;
     int64_t at_us;
   };
+  struct Ask {  // what the queue needs to know of a request
+    int64_t sequences, prompt_tokens;
+    int64_t max_tokens;   // below 0: as many as fit
+    int64_t deadline_ms;  // 0: none
+  };
   struct Place {  // of a sequence: its answer and choice
     Answer* answer;
     int choice;
@@ -88,7 +95,8 @@ class ModelHost {
   ModelHost(std::shared_ptr<const engine::Model> model, const HostOptions& options,
             EngineObserver* observer);
   absl::Status Validate(const GenerateRequest& request) const;
-  absl::Status CheckRoom(const GenerateRequest& request) const;
+  absl::Status CheckRoomLocked(const Ask& ask) const;
+  int64_t DeadlineMs(int64_t asked) const;
   void Loop();
   bool TakeInbox();  // false: stop
   void Begin(Submission submission);

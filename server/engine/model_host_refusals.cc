@@ -56,26 +56,24 @@ absl::Status ModelHost::Validate(const GenerateRequest& r) const {
 // let in: it would take its time from those that are not. Nor does anything wait for more than half
 // its deadline, or short answers would fill the queue up to where no long one can ever start.
 // REQUIRES: mutex_ is held.
-absl::Status ModelHost::CheckRoom(const GenerateRequest& request) const {
+absl::Status ModelHost::CheckRoomLocked(const Ask& ask) const {
   if (draining_ || stop_) {
     return absl::UnavailableError("the server takes no new requests: it is stopping; try another");
   }
-  const int64_t sequences = std::max(request.choices, request.best_of);
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t waiting = load_.waiting + inbox_sequences_;
   const int64_t tokens = waiting_tokens_ + inbox_tokens_;
   const bool waits = load_.running + waiting >= options_.sequences_max;
   const int64_t wait_us = waits ? service_time_.WaitUs(waiting_rows_ + inbox_rows_) : 0;
-  if (waiting + sequences > options_.queue_requests_max ||
-      tokens + sequences * prompt > options_.queue_tokens_max) {
+  if (waiting + ask.sequences > options_.queue_requests_max ||
+      tokens + ask.sequences * ask.prompt_tokens > options_.queue_tokens_max) {
     // Half a queue later there is room for all who are told so now.
     return WithRetryAfter(absl::ResourceExhaustedError(
                               absl::StrCat("the queue is full: ", waiting, " sequences with ",
                                            tokens, " prompt tokens wait; try again later")),
                           wait_us / 2);
   }
-  const int64_t deadline_us = request.deadline_ms * 1000;
-  const int64_t needs_us = wait_us + std::max(wait_us, service_time_.StayUs(request.max_tokens));
+  const int64_t deadline_us = DeadlineMs(ask.deadline_ms) * 1000;
+  const int64_t needs_us = wait_us + std::max(wait_us, service_time_.StayUs(ask.max_tokens));
   if (wait_us > 0 && deadline_us > 0 && needs_us > deadline_us) {
     absl::Status late = absl::ResourceExhaustedError(absl::StrFormat(
         "the queue is too long for this request's deadline of %.1f s: %d sequences wait, and it "
@@ -84,6 +82,18 @@ absl::Status ModelHost::CheckRoom(const GenerateRequest& request) const {
     return WithRetryAfter(std::move(late), needs_us - deadline_us);
   }
   return absl::OkStatus();
+}
+
+absl::Status ModelHost::CheckRoom(int64_t deadline_ms) const {
+  std::lock_guard lock(mutex_);
+  return CheckRoomLocked(
+      {.sequences = 1, .prompt_tokens = 1, .max_tokens = 1, .deadline_ms = deadline_ms});
+}
+
+// The request's own, or the limit of all.
+int64_t ModelHost::DeadlineMs(int64_t asked) const {
+  const int64_t most = options_.deadline_ms_max;
+  return most > 0 && (asked == 0 || asked > most) ? most : asked;
 }
 
 }  // namespace cuvil::server

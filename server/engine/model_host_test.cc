@@ -281,6 +281,9 @@ TEST_F(ModelHostTest, WhatWouldBeLateIsRefusedWhileOthersWait) {
   EXPECT_EQ(late.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(late.message()), HasSubstr("too long for this request's deadline"));
   EXPECT_GE(RetryAfterS(late), 1);
+  EXPECT_EQ(host->CheckRoom(1).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(host->CheckRoom(3'600'000), absl::OkStatus());
+  EXPECT_EQ(host->CheckRoom(0), absl::OkStatus());
   sinks.pop_back();
   EXPECT_EQ(submit(1, 3'600'000), absl::OkStatus());
   for (const auto& sink : sinks) {

@@ -202,6 +202,19 @@ void ModelPool::Abort(uint64_t handle) {
   if (host != nullptr) host->Abort(handle);
 }
 
+absl::Status ModelPool::CheckRoom(int64_t deadline_ms) const {
+  std::lock_guard lock(mutex_);
+  absl::Status refusal;
+  for (const auto& entry : entries_) {
+    // It may be loaded for the request.
+    if (entry->host == nullptr || entry->info.state != ModelState::kReady) return absl::OkStatus();
+    absl::Status room = entry->host->CheckRoom(deadline_ms);
+    if (room.ok()) return room;
+    if (refusal.ok()) refusal = std::move(room);
+  }
+  return refusal;
+}
+
 absl::StatusOr<Load> ModelPool::GetLoad(std::string_view model) const {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Entry* const e, FindEntry(model));

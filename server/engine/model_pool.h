@@ -71,6 +71,7 @@ class ModelPool : public Backend {
   absl::StatusOr<uint64_t> Submit(GenerateRequest request,
                                   std::shared_ptr<AnswerSink> sink) override;
   void Abort(uint64_t handle) override;
+  absl::Status CheckRoom(int64_t deadline_ms) const override;
   absl::StatusOr<Load> GetLoad(std::string_view model) const override;
   absl::Status LoadModel(std::string_view name) override;
   absl::Status UnloadModel(std::string_view name) override;

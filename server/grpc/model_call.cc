@@ -34,7 +34,12 @@ void ModelCall::PrepareAndSubmit() {
   context.deadline_ms = exchange_.deadline_ms();
   absl::StatusOr<GenerateRequest> request = absl::CancelledError("");
   const Clock::time_point began = Clock::now();
-  if (!ended()) request = Prepare(context);
+  const absl::Status room = context.backend->CheckRoom(context.deadline_ms);
+  if (!room.ok()) {
+    request = room;
+  } else if (!ended()) {
+    request = Prepare(context);
+  }
   {
     const std::lock_guard lock(mutex_);
     exchange_.record().prepare_s = std::chrono::duration<double>(Clock::now() - began).count();

@@ -215,6 +215,7 @@ void Connection::StartExchange() {
 void Connection::OnBody() {
   exchange_->record.bytes_in = static_cast<int64_t>(reader_.bytes_read());
   reader_.Next(&exchange_->head, &exchange_->body);
+  client_is_done_ = !exchange_->head.keep_alive;
   exchange_->body_done = Clock::now();
   state_ = State::kBusy;
   last_write_ = Clock::now();
@@ -369,7 +370,7 @@ void Connection::FinishExchange() {
 void Connection::Linger() {
   error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-  if (input_ended_) return Close("");
+  if (input_ended_ || (client_is_done_ && early_.empty())) return Close("");
   // Closing with unread input would make the kernel throw our answer away: read it to its end.
   state_ = State::kLingering;
   early_ = std::string();

@@ -111,6 +111,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unique_ptr<Exchange> exchange_;
   std::shared_ptr<Job> job_;
   bool keep_alive_ = true;
+  bool client_is_done_ = false;  // it said that its last request is the last one
   bool streaming_ = false, answered_ = false;
 
   std::string out_;

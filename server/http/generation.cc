@@ -43,6 +43,10 @@ void Generation::Start(Prepare prepare) {
     ended_ = true;
     return RespondError(front_, connection_.get(), deadline_ms.status());
   }
+  if (const absl::Status room = front_->backend().CheckRoom(*deadline_ms); !room.ok()) {
+    ended_ = true;
+    return RespondError(front_, connection_.get(), room);
+  }
   openai::CallContext context;
   context.backend = &front_->backend();
   context.tenant = exchange.tenant;

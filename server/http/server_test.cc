@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "gtest/gtest.h"
+#include "server/api/retry.h"
 #include "server/http/test_client.h"
 #include "server/openai/fake_backend.h"
 
@@ -109,6 +110,21 @@ TEST_F(ServerTest, MorePromptsThanTheQueueHolds) {
   ASSERT_EQ(json["data"].size(), 20u);
   EXPECT_EQ(json["data"][19]["index"], 19);
   EXPECT_FLOAT_EQ(json["data"][19]["embedding"][0], 0.6F);
+}
+
+// Parsing what is refused anyway takes time from what is not.
+TEST_F(ServerTest, WithoutRoomNothingIsParsed) {
+  Start();
+  backend_.set_room(WithRetryAfter(absl::ResourceExhaustedError("no room"), 2'500'000));
+  const std::string chat = "/v1/chat/completions";
+  for (const std::string& path :
+       {chat, std::string("/v1/completions"), std::string("/v1/embeddings")}) {
+    const Reply reply = Ask(Post(path, "no JSON"));
+    EXPECT_EQ(reply.status, 429);
+    EXPECT_EQ(reply.Get("retry-after"), "3");
+  }
+  backend_.set_room(absl::OkStatus());
+  EXPECT_EQ(Ask(Post(chat, "no JSON")).status, 400);
 }
 
 TEST_F(ServerTest, PlainRoutes) {

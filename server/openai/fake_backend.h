@@ -160,6 +160,15 @@ class FakeBackend : public Backend {
     if (name.empty() || name == model_->info().name) return model_;
     return absl::NotFoundError("there is no such model; did you mean 'org/tiny'?");
   }
+  absl::Status CheckRoom(int64_t) const override {
+    std::lock_guard lock(mutex_);
+    return room_;
+  }
+  // Not OK: no request is even looked at.
+  void set_room(absl::Status room) {
+    std::lock_guard lock(mutex_);
+    room_ = std::move(room);
+  }
   absl::StatusOr<uint64_t> Submit(GenerateRequest request,
                                   std::shared_ptr<AnswerSink> sink) override {
     std::unique_lock lock(mutex_);
@@ -236,7 +245,8 @@ class FakeBackend : public Backend {
   }
 
   std::shared_ptr<const ServedModel> model_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  absl::Status room_;
   std::condition_variable changed_;
   bool stop_ = false, held_ = false;
   std::chrono::microseconds step_{500};
