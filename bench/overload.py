@@ -102,49 +102,71 @@ def p99(values: list[float]) -> float:
     return sorted(values)[int(0.99 * (len(values) - 1))] if values else 0
 
 
+class Round(NamedTuple):
+    """A flood between two looks at the capacity."""
+
+    before: Rate
+    flood: Load
+    after: Rate
+
+    def share(self) -> float:
+        return 2 * self.flood.rate.per_s / (self.before.per_s + self.after.per_s)
+
+    def share_by_cpu(self) -> float:
+        return 2 * self.flood.rate.per_cpu_s / (self.before.per_cpu_s + self.after.per_cpu_s)
+
+
+def level(load: float, offered: float, memory: float, rounds: list[Round]) -> dict[str, Any]:
+    """What all rounds of one load come to: medians of rates and shares, everything else added up."""
+    replies = [reply for r in rounds for reply in r.flood.replies]
+    took = [r.took for r in replies if r.status == 200]
+    refused = [r for r in replies if r.status == 429]
+    return {
+        "load": load,
+        "offered_per_s": offered,
+        "capacity_tok_s": statistics.median((r.before.per_s + r.after.per_s) / 2 for r in rounds),
+        "goodput_tok_s": statistics.median(r.flood.rate.per_s for r in rounds),
+        "share": statistics.median(r.share() for r in rounds),
+        "share_by_cpu": statistics.median(r.share_by_cpu() for r in rounds),
+        "shares": [r.share() for r in rounds],
+        "shares_by_cpu": [r.share_by_cpu() for r in rounds],
+        "ok": len(took),
+        "refused": len(refused),
+        "without_retry_after": sum(not r.retry_after for r in refused),
+        "late": sum(r.status in (0, 504) for r in replies),
+        "other": sorted({r.status for r in replies if r.status not in (0, 200, 429, 504)}),
+        "p50_s": statistics.median(took) if took else 0,
+        "p99_s": p99(took),
+        "refused_p99_s": p99([r.took for r in refused]),
+        "memory_before_mib": memory,
+        "memory_peak_mib": max(r.flood.largest_mib for r in rounds),
+        "client_cpu_s": sum(r.flood.client_cpu_s for r in rounds),
+    }
+
+
 def measure(server: Server, args: argparse.Namespace) -> dict[str, Any]:
     before = capacity(server, args)
     # A full batch is served in running / per_s, or nearly; a client has patience for nine of them.
     per_s = before.per_s / args.generate
     deadline = args.deadline or 9 * args.running / per_s
-    result: dict[str, Any] = {"deadline_s": deadline, "levels": []}
-    for load in args.loads:
-        memory = server.anon_mib()
-        offered = load * before.per_s / args.generate
-        flood = Load(server, args, f"rate={offered}", args.seconds, deadline)
-        after = capacity(server, args)
-        took = [r.took for r in flood.replies if r.status == 200]
-        refused = [r for r in flood.replies if r.status == 429]
-        result["levels"].append(
-            {
-                "load": load,
-                "offered_per_s": offered,
-                "capacity_tok_s": (before.per_s + after.per_s) / 2,
-                "goodput_tok_s": flood.rate.per_s,
-                "share": 2 * flood.rate.per_s / (before.per_s + after.per_s),
-                "share_by_cpu": 2 * flood.rate.per_cpu_s / (before.per_cpu_s + after.per_cpu_s),
-                "ok": len(took),
-                "refused": len(refused),
-                "without_retry_after": sum(not r.retry_after for r in refused),
-                "late": sum(r.status in (0, 504) for r in flood.replies),
-                "other": sorted(
-                    {r.status for r in flood.replies if r.status not in (0, 200, 429, 504)}
-                ),
-                "p50_s": statistics.median(took) if took else 0,
-                "p99_s": p99(took),
-                "refused_p99_s": p99([r.took for r in refused]),
-                "memory_before_mib": memory,
-                "memory_peak_mib": flood.largest_mib,
-                "client_cpu_s": flood.client_cpu_s,
-            }
-        )
-        if not args.quiet:
-            print(
-                f"overload: {load:g}x: {result['levels'][-1]['share']:.1%}, by CPU time {result['levels'][-1]['share_by_cpu']:.1%}",
-                file=sys.stderr,
-            )
-        before = after
-    return result
+    rounds: dict[float, list[Round]] = {load: [] for load in args.loads}
+    memory = server.anon_mib()
+    # Loads alternate, so that a slow minute of the machine is not one load's alone.
+    for number in range(args.rounds):
+        for load in args.loads:
+            flood = Load(server, args, f"rate={load * per_s}", args.seconds, deadline)
+            after = capacity(server, args)
+            rounds[load].append(Round(before, flood, after))
+            before = after
+            if not args.quiet:
+                last = rounds[load][-1]
+                print(
+                    f"overload: round {number + 1}, {load:g}x: {last.share():.1%}, by CPU time "
+                    f"{last.share_by_cpu():.1%}",
+                    file=sys.stderr,
+                )
+    levels = [level(load, load * per_s, memory, rounds[load]) for load in args.loads]
+    return {"deadline_s": deadline, "levels": levels}
 
 
 def main() -> None:
@@ -159,7 +181,10 @@ def main() -> None:
         metavar="X,X",
         help="multiples of capacity",
     )
-    parser.add_argument("--seconds", default=20.0, type=float, help="of each level")
+    parser.add_argument("--seconds", default=12.0, type=float, help="of each flood")
+    parser.add_argument(
+        "--rounds", default=3, type=int, help="floods of each load; the median counts"
+    )
     parser.add_argument("--prompt", default=32, type=int, help="tokens of each prompt")
     parser.add_argument("--generate", default=16, type=int, help="tokens of each answer")
     parser.add_argument("--running", default=8, type=int, help="--max-running of the server")
