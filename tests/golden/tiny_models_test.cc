@@ -5,11 +5,10 @@
 #include <filesystem>
 
 #include "base/cpu.h"
-#include "compiler/import/gguf/file.h"
-#include "compiler/ir/interpreter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/golden/golden_model.h"
+#include "tests/golden/interpreted.h"
 
 namespace cuvil::golden {
 namespace {
@@ -160,28 +159,9 @@ TEST(TinyModelFiles, ExactMatchesTheReferenceInterpreter) {
     const auto model = MustLoad(Folder() + name + ".gguf", Numerics::kExact, TargetNames()[0], 1);
     const Logits got =
         Evaluate(*MustCreate(model), golden.tokens, static_cast<int64_t>(golden.tokens.size()));
-    const auto graph = engine::StepGraphOf(model->file(), model->config());
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    const int64_t rows = static_cast<int64_t>(golden.tokens.size());
-    std::vector<int32_t> positions;
-    for (int32_t i = 0; i < rows; ++i) positions.push_back(i);
-    ir::interp::Arguments arguments;
-    arguments.inputs["ids"] = ir::interp::Tensor::I32({rows}, golden.tokens);
-    arguments.inputs["positions"] = ir::interp::Tensor::I32({rows}, positions);
-    arguments.inputs["out_rows"] = ir::interp::Tensor::I32({rows}, positions);
-    arguments.step = {{std::vector<int32_t>(rows, 0)}, {positions}};
-    for (const gguf::Tensor& t : model->file().tensors()) {
-      arguments.weights[std::string(t.name)] = {t.dtype, t.shape(), t.data};
-    }
-    const auto results = ir::interp::Evaluate(*graph, arguments);
-    ASSERT_TRUE(results.ok()) << results.status();
-    const std::vector<double> want = results->tensors.at("logits").ToDoubles();
-    ASSERT_EQ(want.size(), got.size() * got[0].size());
-    double worst = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      worst = std::max(worst, std::abs(want[i] - got[i / got[0].size()][i % got[0].size()]));
-    }
-    EXPECT_LE(worst, kTolerance);
+    const auto want = Interpret(*model, golden.tokens);
+    ASSERT_TRUE(want.ok()) << want.status();
+    EXPECT_LE(LargestDifference(*want, got), kTolerance);
   }
 }
 
