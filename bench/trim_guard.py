@@ -82,7 +82,13 @@ def needles(cuvil: Cuvil, args: argparse.Namespace) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"distance": distance, "number": number}
             for budget in [0, *args.budgets]:
                 answer = cuvil.json(
-                    "run", "--raw", text, "--max-tokens", "8", "--temperature", "0",
+                    "run",
+                    "--raw",
+                    text,
+                    "--max-tokens",
+                    "8",
+                    "--temperature",
+                    "0",
                     *trim_flags(budget, args.sinks),
                 )
                 row[str(budget)] = str(number) in answer["text"]
@@ -108,6 +114,49 @@ def memory(cuvil: Cuvil, args: argparse.Namespace, tokens: list[int]) -> list[di
     return rows
 
 
+def page(result: dict[str, Any], args: argparse.Namespace) -> str:
+    ppl, found = result["perplexity"], result["found"]
+    head = (
+        "| `max_kv_len` | perplexity | change | needles in view | found | out of view | found |\n"
+    )
+    rows = f"| untrimmed | {ppl[0]:.3f} | | {result['counted']} | {result['counted']} | | |\n"
+    for b in args.budgets:
+        f = found[b]
+        rows += f"| {b:,} | {ppl[b]:.3f} | {ppl[b] / ppl[0] - 1:+.2%} | {f['inside']} "
+        rows += f"| {f['found']} | {f['outside']} | {f['found_outside']} |\n"
+    memory = "| context | untrimmed (MiB) |" + "".join(f" {b:,} (MiB) |" for b in args.budgets)
+    memory += "\n|" + " --- |" * (2 + len(args.budgets)) + "\n"
+    for row in result["memory"]:
+        cells = [
+            f" {row[str(b)] / 2**20:.1f} ({1 - row[str(b)] / row['0']:.0%} less) |"
+            for b in args.budgets
+        ]
+        memory += f"| {row['context']:,} | {row['0'] / 2**20:.1f} |" + "".join(cells) + "\n"
+    command = f"bench/trim_guard.py --budgets {','.join(str(b) for b in args.budgets)}"
+    command += f" --sinks {args.sinks} --distances {','.join(str(d) for d in args.distances)}"
+    command += f" --repeats {args.repeats}"
+    return f"""# What trimming costs
+
+<!-- Written by bench/trim_guard.py --write; edit that. -->
+
+Of {pathlib.Path(args.model).name}, {args.sinks} sinks. Perplexity is that of the second half of {result["tokens"]:,} tokens
+of {pathlib.Path(args.text).name}. A needle is a number told early, then filler, then a question about it; of
+{len(result["needles"])} needles those {result["counted"]} count that the untrimmed model finds. One that lies outside of what a budget
+can see is lost by intention: it is shown, not judged.
+
+{head}| --- | --- | --- | --- | --- | --- | --- |
+{rows}
+Pages of one sequence at most:
+
+{memory}
+What trimming saves at longer contexts, and in models of other shapes, is in [trimming.md](trimming.md).
+A budget passes when its perplexity is within {args.ppl_limit - 1:.0%} of the untrimmed one and no needle in view is
+lost; {"all pass" if result["passed"] else "**not all pass**"}. The command:
+
+    {command} --write docs/trimming_quality.md
+"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -117,18 +166,35 @@ def main() -> None:
         "--model", default=str(ROOT / ".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf")
     )
     parser.add_argument("--text", default=str(ROOT / "tests/data/smollm2/ppl_gpl3.ids.json"))
-    parser.add_argument("--budgets", default=[512, 1024, 2048], metavar="N,N",
-                        type=lambda s: [int(n) for n in s.split(",")])
+    parser.add_argument(
+        "--budgets",
+        default=[512, 1024, 2048],
+        metavar="N,N",
+        type=lambda s: [int(n) for n in s.split(",")],
+    )
     parser.add_argument("--sinks", default=4, type=int)
-    parser.add_argument("--distances", default=[4, 12, 24, 48], metavar="N,N",
-                        type=lambda s: [int(n) for n in s.split(",")],
-                        help="sentences between the fact and the question")
-    parser.add_argument("--contexts", default=[4096, 8192], metavar="N,N",
-                        type=lambda s: [int(n) for n in s.split(",")])
+    parser.add_argument(
+        "--distances",
+        default=[4, 12, 24, 48],
+        metavar="N,N",
+        type=lambda s: [int(n) for n in s.split(",")],
+        help="sentences between the fact and the question",
+    )
+    parser.add_argument(
+        "--contexts",
+        default=[4096, 8192],
+        metavar="N,N",
+        type=lambda s: [int(n) for n in s.split(",")],
+    )
     parser.add_argument("--repeats", default=4, type=int, help="needles per distance")
-    parser.add_argument("--ppl-limit", default=1.10, type=float,
-                        help="highest ratio of trimmed to untrimmed perplexity that passes")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--ppl-limit",
+        default=1.10,
+        type=float,
+        help="highest ratio of trimmed to untrimmed perplexity that passes",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    parser.add_argument("--write", metavar="FILE", help="write the page there as well")
     args = parser.parse_args()
     tokens = json.loads(pathlib.Path(args.text).read_text())
     passed = True
@@ -144,26 +210,43 @@ def main() -> None:
         inside = [r for r in counted if r["distance"] + 16 <= b - args.sinks]
         hits = sum(r[str(b)] for r in inside)
         outside = [r for r in counted if r not in inside]
-        found[b] = {"inside": len(inside), "found": hits, "outside": len(outside),
-                    "found_outside": sum(r[str(b)] for r in outside)}
+        found[b] = {
+            "inside": len(inside),
+            "found": hits,
+            "outside": len(outside),
+            "found_outside": sum(r[str(b)] for r in outside),
+        }
         passed &= hits == len(inside) and ppl[b] / ppl[0] <= args.ppl_limit
-    result = {"tokens": len(tokens), "perplexity": ppl, "needles": rows, "found": found,
-              "counted": len(counted), "memory": pages, "passed": passed}
+    result = {
+        "tokens": len(tokens),
+        "perplexity": ppl,
+        "needles": rows,
+        "found": found,
+        "counted": len(counted),
+        "memory": pages,
+        "passed": passed,
+    }
+    if args.write:
+        pathlib.Path(args.write).write_text(page(result, args))
     if args.json:
         print(json.dumps(result, indent=1))
     else:
         print(f"perplexity of the second half of {len(tokens)} tokens: untrimmed {ppl[0]:.3f}")
         for b in args.budgets:
             f = found[b]
-            print(f"  {b:>6}: {ppl[b]:.3f} ({ppl[b] / ppl[0] - 1:+.2%}); needles in view "
-                  f"{f['found']} of {f['inside']}, out of view {f['found_outside']} of {f['outside']}")
+            print(
+                f"  {b:>6}: {ppl[b]:.3f} ({ppl[b] / ppl[0] - 1:+.2%}); needles in view "
+                f"{f['found']} of {f['inside']}, out of view {f['found_outside']} of {f['outside']}"
+            )
         print(f"needles that count: {len(counted)} of {len(rows)}")
         for row in pages:
             cells = ", ".join(
                 f"{b}: {row[str(b)] / 2**20:.1f} MiB ({1 - row[str(b)] / row['0']:.0%} less)"
                 for b in args.budgets
             )
-            print(f"pages at context {row['context']}: untrimmed {row['0'] / 2**20:.1f} MiB, {cells}")
+            print(
+                f"pages at context {row['context']}: untrimmed {row['0'] / 2**20:.1f} MiB, {cells}"
+            )
     sys.exit(0 if passed else 1)
 
 

@@ -254,7 +254,7 @@ def page(result: dict[str, Any], args: argparse.Namespace) -> str:
 <!-- Written by bench/trim_memory.py --write; edit that. -->
 
 A sequence with `max_kv_len` (docs/serving.md) keeps that many positions, here {args.sinks} of them the first,
-and the rows of the step that runs; what it costs in quality is what `bench/trim_guard.py` shows.
+and the rows of the step that runs; what it costs in quality is in [trimming_quality.md](trimming_quality.md).
 
 ## The plan, for a sequence of {args.tokens:,} tokens
 

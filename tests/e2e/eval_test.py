@@ -49,7 +49,7 @@ class Eval(CuvilTest):
         for i, position in enumerate(r["positions"]):
             top = self.golden["top"][i][:5]
             self.assertEqual([t[0] for t in position["top"]], [t[0] for t in top])
-            for (_, logit), (_, want) in zip(position["top"], top):
+            for (_, logit), (_, want) in zip(position["top"], top, strict=True):
                 self.assertAlmostEqual(logit, want, delta=2e-4)  # sums in f32, in another order
             nll -= position["logprob"]
         self.assertAlmostEqual(r["nll"], nll, places=9)
@@ -68,7 +68,7 @@ class Eval(CuvilTest):
         # A window is a text of its own.
         tokens = json.loads(self.many.read_text())
         second = self.scores(self.write("second.json", tokens[16:32]))
-        for got, want in zip(r["positions"][7:14], second["positions"][8:15]):
+        for got, want in zip(r["positions"][7:14], second["positions"][8:15], strict=True):
             self.assertAlmostEqual(got["logprob"], want["logprob"], places=3)
 
     def test_deterministic_companions_change_nothing(self) -> None:

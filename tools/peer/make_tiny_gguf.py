@@ -271,7 +271,8 @@ def dense_files() -> dict[str, bytes]:
     tokens = text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 4000) + bytes(8 * 4000)
     keys = b"".join(text(f"{i:x}") + struct.pack("<IB", 0, 0) for i in range(2000))
     infos = b"".join(
-        text(f"{i:x}") + struct.pack("<IQIQ", 1, 1, 24, 32 * i) for i in range(500)  # i8 [1]
+        text(f"{i:x}") + struct.pack("<IQIQ", 1, 1, 24, 32 * i)
+        for i in range(500)  # i8 [1]
     )
     padding = bytes(-len(header(0, 0) + infos) % 32)
     return {

@@ -28,12 +28,27 @@ CALL = {
     "role": "assistant",
     "content": None,
     "tool_calls": [
-        {"type": "function", "function": {"name": "f", "arguments": {"x": 1, "y": [1.5, None, True], "z": "é\n"}}}
+        {
+            "type": "function",
+            "function": {"name": "f", "arguments": {"x": 1, "y": [1.5, None, True], "z": "é\n"}},
+        }
     ],
 }
 RESULT = {"role": "tool", "content": '{"ok": true}'}
-PARTS = {"role": "user", "content": [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}]}
-TOOLS = [{"type": "function", "function": {"name": "f", "description": "does <f>", "parameters": {"type": "object", "properties": {}, "required": []}}}]
+PARTS = {
+    "role": "user",
+    "content": [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}],
+}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "f",
+            "description": "does <f>",
+            "parameters": {"type": "object", "properties": {}, "required": []},
+        },
+    }
+]
 
 CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "hi": [HI],
@@ -142,7 +157,9 @@ def environment() -> jinja2.Environment:
     return env
 
 
-def case(name: str, source: str, messages: list[dict[str, Any]], generate: bool, extra: dict[str, Any]) -> dict[str, Any]:
+def case(
+    name: str, source: str, messages: list[dict[str, Any]], generate: bool, extra: dict[str, Any]
+) -> dict[str, Any]:
     """One input and what comes of it."""
     made: dict[str, Any] = {
         "name": name,
@@ -152,8 +169,16 @@ def case(name: str, source: str, messages: list[dict[str, Any]], generate: bool,
         "extra": extra,
     }
     try:
-        made["output"] = environment().from_string(source).render(
-            messages=messages, add_generation_prompt=generate, bos_token="<s>", eos_token="</s>", **extra
+        made["output"] = (
+            environment()
+            .from_string(source)
+            .render(
+                messages=messages,
+                add_generation_prompt=generate,
+                bos_token="<s>",
+                eos_token="</s>",
+                **extra,
+            )
         )
     except Exception:  # whatever jinja2 and Python raise is a refusal here
         made["error"] = True

@@ -60,13 +60,32 @@ TEXTS = [
     "Привет мир שלום العَرَبِيَّة हिन्दी ไทย",
     "a\u0300\u0301 \u0301x Z\u0337\u0322 🙂👍🏽 👩‍👧 ❤️ ☺",
     "٣٤٥ १२३ ①② ½ 12345678901 1e-10 0x1F v1.2.3",
-    "x = {\"k\": [1, 2]}; // c\n\tif (a && !b) {\n\t\treturn `t`;\n\t}\n",
+    'x = {"k": [1, 2]}; // c\n\tif (a && !b) {\n\t\treturn `t`;\n\t}\n',
     "https://example.com/a?b=c&d=%20#e user@host path/to/file.txt \\n",
     "\u00a0nbsp\u2003em\u3000wide\u0085nel\u200bzw\x00\x1b[0m\u2028ls",
-    "   ", "\n", " \n ", "\r\n", "a", " a", "1", " 1", "!", " !", "  !!\n\n x", "'", "''", "' s",
-    "/ /\n//\n a/b", "\n\n\na", " \n\n a", "a \n", "।,hi। ok",
+    "   ",
+    "\n",
+    " \n ",
+    "\r\n",
+    "a",
+    " a",
+    "1",
+    " 1",
+    "!",
+    " !",
+    "  !!\n\n x",
+    "'",
+    "''",
+    "' s",
+    "/ /\n//\n a/b",
+    "\n\n\na",
+    " \n\n a",
+    "a \n",
+    "।,hi। ok",
 ]
-ALPHABET = list("aAzZ  \n\r\t'sStTlLdDmMrReEvV019!?.,/-_$+`~日あ가éÉªǅ\u0301\u0301٣½ \u00a0🙂\u200b(|")
+ALPHABET = list(
+    "aAzZ  \n\r\t'sStTlLdDmMrReEvV019!?.,/-_$+`~日あ가éÉªǅ\u0301\u0301٣½ \u00a0🙂\u200b(|"
+)
 
 
 def cut(text: str, expressions: list[str]) -> list[str]:

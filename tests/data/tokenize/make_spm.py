@@ -20,9 +20,30 @@ WORDS = (
 ).split()
 
 TEXTS = [
-    "", " ", "  ", "a", " a", "the quick brown fox", "The lazy dog.", "  two  spaces  ", "foxes\nrun\tfast",
-    "naïve café", "日本語", "🙂 ok 👩‍👧", "e\u0301", "thethethethe", "unknownwordxyz", "<s> </s> <unk>",
-    "x\u2581literal", "a<tag>b", "fox<tag>", "fox  <tag> the<tag>  fox ", "x" * 60, "0123456789", "\x00\x7f", "it's",
+    "",
+    " ",
+    "  ",
+    "a",
+    " a",
+    "the quick brown fox",
+    "The lazy dog.",
+    "  two  spaces  ",
+    "foxes\nrun\tfast",
+    "naïve café",
+    "日本語",
+    "🙂 ok 👩‍👧",
+    "e\u0301",
+    "thethethethe",
+    "unknownwordxyz",
+    "<s> </s> <unk>",
+    "x\u2581literal",
+    "a<tag>b",
+    "fox<tag>",
+    "fox  <tag> the<tag>  fox ",
+    "x" * 60,
+    "0123456789",
+    "\x00\x7f",
+    "it's",
 ]
 
 
@@ -32,10 +53,19 @@ def train(remove_spaces: bool, prefix: bool) -> bytes:
     lines = [" ".join(rng.choices(WORDS, k=8)) for _ in range(400)]
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=out, vocab_size=420, model_type="bpe",
-        byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity",
-        add_dummy_prefix=prefix, remove_extra_whitespaces=remove_spaces, user_defined_symbols=["<tag>"],
-        minloglevel=2, num_threads=1, hard_vocab_limit=False,
+        sentence_iterator=iter(lines),
+        model_writer=out,
+        vocab_size=420,
+        model_type="bpe",
+        byte_fallback=True,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        add_dummy_prefix=prefix,
+        remove_extra_whitespaces=remove_spaces,
+        user_defined_symbols=["<tag>"],
+        minloglevel=2,
+        num_threads=1,
+        hard_vocab_limit=False,
     )
     return out.getvalue()
 
@@ -57,7 +87,9 @@ def describe(remove_spaces: bool, prefix: bool) -> dict[str, object]:
         elif model.id_to_piece(i) == "<tag>":
             kind = 4
         kinds.append(kind)
-    cases = [{"text": t, "ids": model.encode(t), "decoded": model.decode(model.encode(t))} for t in TEXTS]
+    cases = [
+        {"text": t, "ids": model.encode(t), "decoded": model.decode(model.encode(t))} for t in TEXTS
+    ]
     return {
         "remove_extra_whitespaces": remove_spaces,
         "add_space_prefix": prefix,
