@@ -1,5 +1,6 @@
 #include "server/http/connection.h"
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <utility>
@@ -219,7 +220,7 @@ void Connection::OnBody() {
   exchange_->body_done = Clock::now();
   state_ = State::kBusy;
   last_write_ = Clock::now();
-  Arm(front_->options().ping_interval);
+  ArmBusy();
   Handle(front_, shared_from_this());
 }
 
@@ -449,14 +450,23 @@ void Connection::OnDeadline() {
   }
   const Clock::time_point now = Clock::now();
   const Clock::time_point give_up = last_progress_ + ToClock(front_->options().write_timeout);
-  if (out_sent_ < out_.size() && now >= give_up) return Close("the client does not read");
-  if (answered_) return Arm(absl::FromChrono(give_up - now));
+  if (write_waits_ && now >= give_up) return Close("the client does not read");
   const Clock::duration ping = ToClock(front_->options().ping_interval);
-  if (now - last_write_ >= ping) {
+  if (!answered_ && ping > Clock::duration::zero() && now - last_write_ >= ping) {
     last_write_ = now;
     if (const std::shared_ptr<Job> job = job_; job != nullptr) job->OnQuiet();
   }
-  if (state_ == State::kBusy) Arm(absl::FromChrono(last_write_ + ping - now));
+  if (state_ == State::kBusy) ArmBusy();
+}
+
+// Until a request at hand needs a look: a client should have read by then, or a ping is due.
+void Connection::ArmBusy() {
+  const Clock::time_point now = Clock::now();
+  const Clock::duration ping = ToClock(front_->options().ping_interval);
+  Clock::time_point next =
+      (write_waits_ ? last_progress_ : now) + ToClock(front_->options().write_timeout);
+  if (!answered_ && ping > Clock::duration::zero()) next = std::min(next, last_write_ + ping);
+  Arm(absl::FromChrono(next - now));
 }
 
 }  // namespace cuvil::server::http

@@ -87,6 +87,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Envelope EnvelopeNow();
 
   void Arm(absl::Duration from_now);
+  void ArmBusy();
   void WaitTimer();
   void OnTimer();
   void OnDeadline();

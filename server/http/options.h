@@ -36,7 +36,7 @@ struct Options {
   absl::Duration keep_alive_timeout =
       absl::Seconds(120);                            // proxies give up at 60 or 75: they first
   absl::Duration write_timeout = absl::Seconds(60);  // without progress
-  absl::Duration ping_interval = absl::Seconds(15);  // of a stream on which nothing is sent
+  absl::Duration ping_interval = absl::Seconds(15);  // of a stream that is silent; 0: none
   absl::Duration linger = absl::Seconds(2);  // for the client to read an error before the close
 
   // From the end of a request to its last token; x-request-timeout may ask for less. 0: none.

@@ -1,0 +1,74 @@
+// Limits as their settings and sentences promise: "none" is none, and a refusal says its number.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/http/server.h"
+#include "server/http/test_client.h"
+#include "server/openai/fake_backend.h"
+
+namespace cuvil::server::http {
+namespace {
+
+constexpr char kStream[] =
+    R"({"messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":2})";
+
+class LimitsTest : public testing::Test {
+ protected:
+  LimitsTest() { options_.port = 0; }
+  void Start() {
+    auto server = Server::Start(options_, {}, &backend_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  Reply Ask(const std::string& request) { return TestClient(server_->address()).Ask(request); }
+
+  FakeBackend backend_;
+  Options options_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(LimitsTest, NoPingIntervalIsNoPing) {
+  options_.ping_interval = absl::ZeroDuration();
+  options_.write_timeout = absl::Milliseconds(20);
+  Start();
+  backend_.set_held(true);
+  TestClient client(server_->address());
+  client.Send(Post("/v1/chat/completions", kStream));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  backend_.set_held(false);
+  const Reply reply = client.Read();
+  EXPECT_EQ(reply.body.find("keep-alive"), std::string::npos) << reply.body.size();
+  ASSERT_TRUE(reply.complete);
+  EXPECT_EQ(SseData(reply.body).back(), "[DONE]");
+}
+
+// Neither no pings nor rare ones may put the check off.
+TEST_F(LimitsTest, WhoReadsNothingIsCutOffWhateverThePings) {
+  for (const absl::Duration ping : {absl::ZeroDuration(), absl::Hours(1)}) {
+    options_.ping_interval = ping;
+    options_.write_timeout = absl::Milliseconds(100);
+    options_.backlog_bytes_max = size_t{64} << 20;
+    Start();
+    // More than the system buffers for it, and then a model that goes on for long.
+    backend_.set_script([](const GenerateRequest&) {
+      std::vector<Events> steps(10000);
+      steps[0].tokens.push_back(
+          {.token = {.id = ByteToken('a')}, .text = std::string(size_t{32} << 20, 'a')});
+      return steps;
+    });
+    TestClient silent(server_->address(), /*receive_buffer=*/4096);
+    const int before = backend_.aborts;
+    silent.Send(Post("/v1/chat/completions", kStream));
+    for (int i = 0; i < 500 && backend_.aborts == before; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_EQ(backend_.aborts, before + 1);
+    server_.reset();
+  }
+}
+
+}  // namespace
+}  // namespace cuvil::server::http
