@@ -88,6 +88,17 @@ void AddCommonOptions(CLI::App* app, CommonOptions* options) {
                 "Write /tmp/perf-PID.map, so that perf names kernels");
 }
 
+std::string GivenLoadFlag(const CLI::App& app) {
+  CLI::App ours;
+  CommonOptions unused;
+  AddCommonOptions(&ours, &unused);
+  for (const CLI::Option* option : ours.get_options()) {
+    const std::string flag = option->get_name();
+    if (flag != "--model" && flag != "--help" && app.count(flag) > 0) return flag;
+  }
+  return "";
+}
+
 std::string DefaultModelPath() {
   if (const std::string cache = Environment("XDG_CACHE_HOME"); !cache.empty()) {
     return absl::StrCat(cache, "/cuvil/models/", kDefaultModelFile);

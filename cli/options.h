@@ -27,6 +27,8 @@ struct CommonOptions {
 void AddModelOption(CLI::App* app, CommonOptions* options);
 // All of them.
 void AddCommonOptions(CLI::App* app, CommonOptions* options);
+// The first one given that is about loading a model here, which is all but --model; empty: none.
+std::string GivenLoadFlag(const CLI::App& app);
 
 // --max-kv-len and --kv-sinks.
 void AddTrimOptions(CLI::App* app, kvcache::TrimPolicy* trim);

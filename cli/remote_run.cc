@@ -21,6 +21,9 @@ Json BodyOf(const RemoteQuestion& q, const engine::Request& request) {
   if (q.seeded) body["seed"] = s.seed;
   if (!request.stop.empty()) body["stop"] = request.stop;
   for (const auto& [id, value] : s.logit_bias) body["logit_bias"][absl::StrCat(id)] = value;
+  if (q.max_kv_len.has_value()) body["max_kv_len"] = *q.max_kv_len;
+  if (q.kv_sinks.has_value()) body["kv_sinks"] = *q.kv_sinks;
+  if (q.parse_special) body["parse_special"] = true;
   if (s.logprobs >= 0 && q.raw) body["logprobs"] = s.logprobs;
   if (s.logprobs >= 0 && !q.raw) {
     body["logprobs"] = true;

@@ -47,7 +47,9 @@ struct Options {
   engine::Request request;
   kvcache::TrimPolicy trim{.sinks = 4};
   Remote remote;
-  bool has_url = false, has_model = false;
+  bool has_url = false, has_key = false, has_model = false;
+  bool has_max_kv_len = false, has_kv_sinks = false;
+  std::string load_flag;  // see GivenLoadFlag
 };
 
 // "ID=V".
@@ -76,6 +78,14 @@ absl::Status Check(const Options& o) {
   if (o.parse_special && !o.raw) {
     return absl::InvalidArgumentError(
         "--parse-special needs --raw: a message never holds control tokens");
+  }
+  if (o.has_url && !o.load_flag.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(o.load_flag, " is about loading a model here, and with --url the server has ",
+                     "loaded it; leave one of them out"));
+  }
+  if (o.has_key && !o.has_url) {
+    return absl::InvalidArgumentError("--key is for a server, and there is none; give --url too");
   }
   if (!o.has_prompt && !o.has_file && (o.json || o.raw || isatty(STDIN_FILENO) == 0)) {
     return absl::InvalidArgumentError(
@@ -193,6 +203,10 @@ class CodeFinisher {
   const engine::Model& model_;
 };
 
+std::optional<int64_t> Given(bool given, int64_t value) {
+  return given ? std::optional(value) : std::nullopt;
+}
+
 absl::StatusOr<int> Run(Options o) {
   RETURN_IF_ERROR(Check(o));
   engine::SamplingParams& sampling = o.request.sampling;
@@ -213,7 +227,10 @@ absl::StatusOr<int> Run(Options o) {
                                .has_system = o.has_system,
                                .raw = o.raw,
                                .json = o.json,
-                               .seeded = o.seed.has_value()},
+                               .parse_special = o.parse_special,
+                               .seeded = o.seed.has_value(),
+                               .max_kv_len = Given(o.has_max_kv_len, o.trim.max_kv_len),
+                               .kv_sinks = Given(o.has_kv_sinks, o.trim.sinks)},
                               o.request));
     return kDone;
   }
@@ -300,10 +317,15 @@ void AddRun(CLI::App& app, Handler* chosen) {
   AddCommonOptions(sub, &o->common);
   AddRemoteOptions(sub, &o->remote);
   sub->get_option("--url")->description(
-      "Ask a running daemon instead of loading the model; --model is then a name it serves");
+      "Ask a running daemon instead of loading the model; --model is then a name it serves, and "
+      "flags about loading are refused");
   sub->callback([o, sub, prompt, file, system, chosen] {
     o->has_url = sub->count("--url") > 0;
+    o->has_key = sub->count("--key") > 0;
     o->has_model = sub->count("--model") > 0;
+    o->has_max_kv_len = sub->count("--max-kv-len") > 0;
+    o->has_kv_sinks = sub->count("--kv-sinks") > 0;
+    o->load_flag = GivenLoadFlag(*sub);
     o->has_prompt = prompt->count() > 0;
     o->has_file = file->count() > 0;
     o->has_system = system->count() > 0;

@@ -1,0 +1,109 @@
+"""Commands that talk to a server, against one that notes what it is asked and does as it is told."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+from e2e import CuvilTest
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One request: what it says goes to the server's list, and the test's function answers it."""
+
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.answer(self)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.server.bodies.append(json.loads(body or b"null"))
+        self.server.answer(self)
+
+    def reply(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def stream(self, *texts: str) -> None:
+        """A streamed answer's head and first events, without an end."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for text in texts:
+            event = json.dumps({"choices": [{"text": text, "delta": {"content": text}}]})
+            self.wfile.write(f"data: {event}\n\n".encode())
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, answer: Callable[[Handler], None]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer = answer
+        self.bodies: list[Any] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *args: object) -> None:
+        self.shutdown()
+        super().__exit__(*args)
+
+    @property
+    def url(self) -> tuple[str, str]:
+        return ("--url", f"http://127.0.0.1:{self.server_port}")
+
+
+def whole(handler: Handler) -> None:
+    handler.reply(200, {"choices": [{"text": "yes"}]})
+
+
+class RunFlags(CuvilTest):
+    """`cuvil run --url`: each flag is sent or refused."""
+
+    def body(self, *args: str) -> dict[str, Any]:
+        with Server(whole) as server:
+            self.ok("run", "Hi", "--json", *args, *server.url)
+            (body,) = server.bodies
+        return body
+
+    def test_what_the_server_knows_is_sent(self) -> None:
+        body = self.body("--max-kv-len", "40", "--kv-sinks", "2", "--model", "tiny")
+        self.assertEqual((body["max_kv_len"], body["kv_sinks"], body["model"]), (40, 2, "tiny"))
+        body = self.body("--raw", "--parse-special", "--stop", "a", "--stop", "b", "--ignore-eos")
+        self.assertIs(body["parse_special"], True)
+        self.assertEqual((body["stop"], body["ignore_eos"]), (["a", "b"], True))
+
+    def test_what_is_not_given_is_the_servers_choice(self) -> None:
+        body = self.body()
+        for name in ("max_kv_len", "kv_sinks", "parse_special", "stop", "seed", "logprobs"):
+            self.assertNotIn(name, body)
+
+    def test_what_is_about_loading_is_refused(self) -> None:
+        url = ("--url", "http://127.0.0.1:1")
+        for flag in (
+            ("--threads", "2"),
+            ("--numerics", "exact"),
+            ("--target", "cpu:avx2"),
+            ("--cache-dir", "/tmp"),
+            ("--no-cache",),
+            ("--progress",),
+            ("--perf-map",),
+        ):
+            with self.subTest(flag=flag):
+                self.refused("run", "Hi", *flag, *url, says=f"{flag[0]} is about loading")
+        self.refused("run", "Hi", "--key", "k", says="--url")
+
+
+if __name__ == "__main__":
+    unittest.main()
