@@ -1,5 +1,8 @@
 #include "cli/http_client.h"
 
+#include <poll.h>
+
+#include <atomic>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -7,6 +10,7 @@
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
+#include "cli/process.h"
 
 namespace cuvil::cli {
 namespace {
@@ -18,6 +22,8 @@ using boost::system::error_code;
 // An answer's bytes; more than any list of models or any one answer.
 constexpr uint64_t kReplyBytesMax = uint64_t{256} << 20;
 constexpr size_t kPieceBytes = size_t{64} << 10;  // of a stream, read at a time
+// A signal that comes between a look at its flag and the wait for bytes is seen this much later.
+constexpr int kLookMs = 100;
 
 // The server's sentence with a status of the same meaning.
 absl::Status StatusOf(unsigned code, const std::string& body) {
@@ -99,6 +105,35 @@ struct Exchange {
   boost::beast::flat_buffer buffer;
 };
 
+// A socket whose reads end with `interrupted` once *cancel is set, whether or not the signal that
+// sets it hits one of them.
+class CancellableReads {
+ public:
+  CancellableReads(asio::ip::tcp::socket* socket, const std::atomic<bool>* cancel)
+      : socket_(socket), cancel_(cancel) {}
+
+  template <typename Buffers>
+  size_t read_some(const Buffers& buffers, error_code& e) {
+    for (;;) {
+      if (cancel_->load()) {
+        e = asio::error::interrupted;
+        return 0;
+      }
+      pollfd wait{socket_->native_handle(), POLLIN, 0};
+      if (poll(&wait, 1, kLookMs) <= 0) continue;  // in vain, or a signal
+      const size_t size = socket_->read_some(buffers, e);
+      if (e != asio::error::interrupted) return size;
+    }
+  }
+  // Beast asks that it be declared.
+  template <typename Buffers>
+  size_t read_some(const Buffers& buffers);
+
+ private:
+  asio::ip::tcp::socket* socket_;
+  const std::atomic<bool>* cancel_;
+};
+
 absl::Status Connect(const std::string& host, const std::string& port, Exchange& x) {
   error_code e;
   std::string name = host;
@@ -157,14 +192,19 @@ absl::Status HttpClient::Stream(const std::string& path, const Json& body,
   if (e) return Unreachable(host_, port_, e);
   http::response_parser<http::buffer_body> parser;
   parser.body_limit(kReplyBytesMax);
-  http::read_header(x.socket, x.buffer, parser, e);
+  // Before this, Ctrl-C ends the program: a server that takes no request must not hold it.
+  const AnswerScope answer;
+  CancellableReads reads(&x.socket, answer.cancel());
+  http::read_header(reads, x.buffer, parser, e);
+  if (answer.cancel()->load()) return absl::OkStatus();
   if (e) return Unreachable(host_, port_, e);
   std::string piece(kPieceBytes, 0), text;
   const unsigned code = parser.get().result_int();
   while (!parser.is_done()) {
     parser.get().body().data = piece.data();
     parser.get().body().size = piece.size();
-    http::read_some(x.socket, x.buffer, parser, e);
+    http::read_some(reads, x.buffer, parser, e);
+    if (answer.cancel()->load()) return absl::OkStatus();
     if (e == http::error::need_buffer) e = {};
     if (e) return absl::UnavailableError(absl::StrCat("the answer was cut off: ", e.message()));
     text.append(piece, 0, piece.size() - parser.get().body().size);

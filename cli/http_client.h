@@ -24,11 +24,12 @@ class HttpClient {
   // InvalidArgument for a URL that is not http://HOST[:PORT].
   static absl::StatusOr<HttpClient> Create(const Remote& remote);
 
-  // Errors: Unavailable when nobody answers there; what the server refuses comes back with its own
-  // sentence and a status of the same meaning. `body` may be null.
+  // Errors: Unavailable when nobody answers there or an answer is cut off; what the server refuses
+  // comes back with its own sentence and a status of the same meaning. `body` may be null.
   absl::StatusOr<Json> Get(const std::string& path) const;
   absl::StatusOr<Json> Post(const std::string& path, const Json& body) const;
-  // A streamed answer: each event's data, until [DONE] or `on_event` returns false.
+  // A streamed answer: each event's data, until [DONE], Ctrl-C or `on_event` returns false.
+  // REQUIRES: no AnswerScope; the stream has one from the end of the request on.
   absl::Status Stream(const std::string& path, const Json& body,
                       const std::function<bool(const Json& event)>& on_event) const;
 

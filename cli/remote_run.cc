@@ -1,7 +1,6 @@
 #include "cli/remote_run.h"
 
 #include "cli/output.h"
-#include "cli/process.h"
 
 namespace cuvil::cli {
 namespace {
@@ -63,15 +62,14 @@ absl::Status AskRemote(const RemoteQuestion& q, const engine::Request& request) 
     return WriteJsonOut(answer);
   }
   body["stream"] = true;
-  AnswerScope answer;
   absl::Status written;
   bool line_open = false;
   RETURN_IF_ERROR(client.Stream(path, body, [&](const Json& event) {
     const std::string text = TextOf(event);
-    if (text.empty()) return !answer.cancel()->load();
+    if (text.empty()) return true;
     written = WriteOut(std::string_view(text));
     line_open = text.back() != '\n';
-    return written.ok() && !answer.cancel()->load();
+    return written.ok();
   }));
   RETURN_IF_ERROR(written);
   return line_open ? WriteOut(std::string_view("\n")) : absl::OkStatus();

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.server
 import json
+import signal
+import subprocess
 import threading
+import time
 import unittest
 from collections.abc import Callable
 from typing import Any
 
-from e2e import CuvilTest
+from e2e import BIN, TIMEOUT_S, CuvilTest
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -103,6 +106,63 @@ class RunFlags(CuvilTest):
             with self.subTest(flag=flag):
                 self.refused("run", "Hi", *flag, *url, says=f"{flag[0]} is about loading")
         self.refused("run", "Hi", "--key", "k", says="--url")
+
+
+class Interrupted(CuvilTest):
+    """Ctrl-C during `cuvil run --url` ends the answer as it does without --url: what there is
+    stays, with its line ended, and nobody is told off."""
+
+    def interrupt(self, answer: Callable[[Handler], None], seen: bytes) -> tuple[int, bytes, bytes]:
+        with Server(answer) as server:
+            process = subprocess.Popen(
+                [BIN / "cuvil", "run", "Hi", *server.url],
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            try:
+                assert process.stdout is not None
+                self.assertEqual(process.stdout.read(len(seen)), seen)
+                self.assertTrue(self.asked.wait(TIMEOUT_S))
+                time.sleep(0.2)  # it waits for more
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=20)
+            finally:
+                process.kill()
+                process.wait()
+                self.over.set()
+        return process.returncode, seen + out, err
+
+    def setUp(self) -> None:
+        self.asked, self.over = threading.Event(), threading.Event()
+
+    def test_while_the_stream_is_silent(self) -> None:
+        def answer(handler: Handler) -> None:
+            handler.stream("some ", "text")
+            self.asked.set()
+            self.over.wait(TIMEOUT_S)
+
+        self.assertEqual(self.interrupt(answer, b"some text"), (0, b"some text\n", b""))
+
+    def test_while_only_pings_come(self) -> None:
+        def answer(handler: Handler) -> None:
+            handler.stream("x")
+            self.asked.set()
+            while not self.over.wait(0.001):
+                try:
+                    handler.wfile.write(b": keep-alive\n\n")
+                except OSError:
+                    return
+
+        self.assertEqual(self.interrupt(answer, b"x"), (0, b"x\n", b""))
+
+    def test_before_anything_has_come(self) -> None:
+        def answer(handler: Handler) -> None:
+            self.asked.set()
+            self.over.wait(TIMEOUT_S)
+
+        self.assertEqual(self.interrupt(answer, b""), (0, b"", b""))
 
 
 if __name__ == "__main__":
