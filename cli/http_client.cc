@@ -59,6 +59,16 @@ absl::Status Unreachable(const std::string& host, const std::string& port, const
                                              e.message(), "); start one with cuvil serve"));
 }
 
+// Of a request or an answer, once a server was there.
+absl::Status CutOff(const char* what, const error_code& e) {
+  if (e == http::error::body_limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the answer is over ", kReplyBytesMax, " bytes; ask for less"));
+  }
+  return absl::UnavailableError(absl::StrCat("the ", what, " was cut off: ", e.message(),
+                                             "; the server may have been stopped"));
+}
+
 }  // namespace
 
 void AddRemoteOptions(CLI::App* app, Remote* remote) {
@@ -168,11 +178,11 @@ absl::StatusOr<Json> HttpClient::Ask(const std::string& method, const std::strin
   RETURN_IF_ERROR(Connect(host_, port_, x));
   error_code e;
   http::write(x.socket, RequestOf(method, host_, port_, path, key_, body), e);
-  if (e) return Unreachable(host_, port_, e);
+  if (e) return CutOff("request", e);
   http::response_parser<http::string_body> parser;
   parser.body_limit(kReplyBytesMax);
   http::read(x.socket, x.buffer, parser, e);
-  if (e) return Unreachable(host_, port_, e);
+  if (e) return CutOff("answer", e);
   const auto& reply = parser.get();
   if (reply.result_int() / 100 != 2) return StatusOf(reply.result_int(), reply.body());
   return ParseJson(reply.body());
@@ -189,7 +199,7 @@ absl::Status HttpClient::Stream(const std::string& path, const Json& body,
   RETURN_IF_ERROR(Connect(host_, port_, x));
   error_code e;
   http::write(x.socket, RequestOf("POST", host_, port_, path, key_, WriteJson(body)), e);
-  if (e) return Unreachable(host_, port_, e);
+  if (e) return CutOff("request", e);
   http::response_parser<http::buffer_body> parser;
   parser.body_limit(kReplyBytesMax);
   // Before this, Ctrl-C ends the program: a server that takes no request must not hold it.
@@ -197,7 +207,7 @@ absl::Status HttpClient::Stream(const std::string& path, const Json& body,
   CancellableReads reads(&x.socket, answer.cancel());
   http::read_header(reads, x.buffer, parser, e);
   if (answer.cancel()->load()) return absl::OkStatus();
-  if (e) return Unreachable(host_, port_, e);
+  if (e) return CutOff("answer", e);
   std::string piece(kPieceBytes, 0), text;
   const unsigned code = parser.get().result_int();
   while (!parser.is_done()) {
@@ -206,7 +216,7 @@ absl::Status HttpClient::Stream(const std::string& path, const Json& body,
     http::read_some(reads, x.buffer, parser, e);
     if (answer.cancel()->load()) return absl::OkStatus();
     if (e == http::error::need_buffer) e = {};
-    if (e) return absl::UnavailableError(absl::StrCat("the answer was cut off: ", e.message()));
+    if (e) return CutOff("answer", e);
     text.append(piece, 0, piece.size() - parser.get().body().size);
     if (code / 100 != 2) continue;
     for (size_t end; (end = text.find("\n\n")) != std::string::npos; text.erase(0, end + 2)) {

@@ -165,5 +165,24 @@ class Interrupted(CuvilTest):
         self.assertEqual(self.interrupt(answer, b""), (0, b"", b""))
 
 
+class CutOff(CuvilTest):
+    """A server that took the request and then went away is not one that is not there."""
+
+    def test_in_the_middle_of_an_answer(self) -> None:
+        def answer(handler: Handler) -> None:
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+
+        with Server(answer) as server:
+            for command in (("ps",), ("run", "Hi", "--json"), ("run", "Hi")):
+                with self.subTest(command=command):
+                    self.refused(*command, *server.url, code=1, says="the answer was cut off: ")
+
+    def test_before_an_answer(self) -> None:
+        with Server(lambda handler: None) as server:
+            for command in (("ps",), ("run", "Hi", "--json"), ("run", "Hi")):
+                with self.subTest(command=command):
+                    self.refused(*command, *server.url, code=1, says="the answer was cut off: ")
+
+
 if __name__ == "__main__":
     unittest.main()
