@@ -58,7 +58,7 @@ absl::Status Door::Enter(size_t request_bytes) {
   if (calls_ >= options_.calls_max) {
     return absl::UnavailableError("the server has too many calls; try again later");
   }
-  if (request_bytes > options_.all_messages_bytes_max - bytes_) {
+  if (request_bytes > options_.AllMessagesBytesMax() - bytes_) {
     return absl::UnavailableError("the server holds too many large requests; try again later");
   }
   ++calls_;

@@ -208,19 +208,28 @@ TEST_F(EndTest, AReaderThatNeverReadsIsCutOff) {
 }
 
 TEST_F(EndTest, RequestsOverTheLimits) {
-  options_.message_bytes_max = size_t{64} << 10;
-  options_.all_messages_bytes_max = 1000;
+  options_.message_bytes_max = 300;
+  options_.all_messages_bytes_max = 100;  // less than one: a lone request fits all the same
   Start();
   v1::TokenizeRequest request;
   v1::TokenizeResponse response;
-  request.set_text(std::string(size_t{65} << 10, 'x'));
+  request.set_text(std::string(301, 'x'));
   Context one;
   EXPECT_EQ(stub_->Tokenize(&one, request, &response).error_code(), StatusCode::RESOURCE_EXHAUSTED);
-  request.set_text(std::string(2000, 'x'));
+  request.set_text(std::string(200, 'x'));
+  Context alone;
+  EXPECT_TRUE(stub_->Tokenize(&alone, request, &response).ok());
+  backend_.set_held(true);
+  v1::GenerateRequest held = Hello();
+  held.mutable_chat()->mutable_messages(0)->set_content(std::string(150, 'x'));
+  std::thread first([&] { EXPECT_TRUE(Ask(held).status.ok()); });
+  ASSERT_TRUE(Until([&] { return backend_.running() == 1; }));
   Context two;
   const Status many = stub_->Tokenize(&two, request, &response);
   EXPECT_EQ(many.error_code(), StatusCode::UNAVAILABLE);
   EXPECT_THAT(many.error_message(), HasSubstr("too many large requests"));
+  backend_.set_held(false);
+  first.join();
   request.set_text("x");
   Context three;
   EXPECT_TRUE(stub_->Tokenize(&three, request, &response).ok());

@@ -1,6 +1,7 @@
 // Settings of the gRPC door and their defaults. Plain data.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,10 +18,13 @@ struct Options {
   // Threads that check requests, render templates and tokenise.
   int pool_threads = 1;
 
-  // A request over this is RESOURCE_EXHAUSTED, by gRPC itself. As HTTP's bodies.
+  // A request over this is RESOURCE_EXHAUSTED, by gRPC itself, which holds it in an int. As HTTP's
+  // bodies.
   size_t message_bytes_max = size_t{16} << 20;
-  // Requests of all calls at hand; one that would go beyond is UNAVAILABLE.
+  // Requests of all calls at hand; one that would go beyond is UNAVAILABLE. A lone request of the
+  // size allowed always fits.
   size_t all_messages_bytes_max = size_t{512} << 20;
+  size_t AllMessagesBytesMax() const { return std::max(all_messages_bytes_max, message_bytes_max); }
   // Unsent bytes of a stream: a reader this far behind is cancelled.
   size_t backlog_bytes_max = size_t{4} << 20;
   int streams_max = 1024;  // at once on one connection: more wait at the client

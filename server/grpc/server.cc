@@ -52,7 +52,7 @@ void SetLimits(const Options& options, ::grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // What is read before a call is seen, and refused by Door::Enter, must not grow without end.
   ::grpc::ResourceQuota quota("cuvil");
-  quota.Resize(std::max(2 * options.all_messages_bytes_max, kQuotaBytesMin));
+  quota.Resize(std::max(2 * options.AllMessagesBytesMax(), kQuotaBytesMin));
   builder->SetResourceQuota(quota);
 }
 

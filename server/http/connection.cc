@@ -187,7 +187,7 @@ bool Connection::BodyFits() {
   const size_t now = reader_.body_size();
   front_->body_bytes += now - body_bytes_;  // never shrinks while a body is read
   body_bytes_ = now;
-  if (front_->body_bytes <= front_->options().all_bodies_bytes_max) return true;
+  if (front_->body_bytes <= front_->options().AllBodiesBytesMax()) return true;
   Refusal refusal;
   refusal.status = 503;
   refusal.message = "the server holds too many large requests; try again later";

@@ -182,7 +182,7 @@ TEST_F(HostileTest, FloodsMeetTheirLimits) {
 }
 
 TEST_F(HostileTest, AllBodiesTogetherHaveALimit) {
-  options_.all_bodies_bytes_max = 3000;
+  options_.body_bytes_max = options_.all_bodies_bytes_max = 3000;
   Start();
   const std::string request =
       Post("/tokenize", absl::StrCat("{\"x\":\"", std::string(2000, 'x'), "\",\"prompt\":\"a\"}"));

@@ -45,6 +45,15 @@ TEST_F(LimitsTest, NoPingIntervalIsNoPing) {
   EXPECT_EQ(SseData(reply.body).back(), "[DONE]");
 }
 
+TEST_F(LimitsTest, ALoneBodyOfTheSizeAllowedFits) {
+  options_.body_bytes_max = 5000;
+  options_.all_bodies_bytes_max = 3000;
+  Start();
+  const std::string body =
+      absl::StrCat("{\"x\":\"", std::string(4000, 'x'), "\",\"prompt\":\"a\"}");
+  EXPECT_EQ(Ask(Post("/tokenize", body)).status, 200);
+}
+
 // Neither no pings nor rare ones may put the check off.
 TEST_F(LimitsTest, WhoReadsNothingIsCutOffWhateverThePings) {
   for (const absl::Duration ping : {absl::ZeroDuration(), absl::Hours(1)}) {

@@ -1,6 +1,7 @@
 // Settings of the HTTP front and their defaults. Plain data.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,8 +25,10 @@ struct Options {
   size_t head_bytes_max = size_t{32} << 10;
   // A body over this is 413. A context of a million tokens is about 4 MiB of text.
   size_t body_bytes_max = size_t{16} << 20;
-  // Bodies of all requests that are not answered yet; one that would go beyond is 503.
+  // Bodies of all requests that are not answered yet; one that would go beyond is 503. A lone body
+  // of the size allowed always fits.
   size_t all_bodies_bytes_max = size_t{512} << 20;
+  size_t AllBodiesBytesMax() const { return std::max(all_bodies_bytes_max, body_bytes_max); }
   // Unsent bytes of a stream: a reader this far behind is cut off.
   size_t backlog_bytes_max = size_t{4} << 20;
   int connections_max = 4096;

@@ -339,6 +339,14 @@ TEST(OptionsTest, TheTableIsConsistent) {
   EXPECT_EQ(FindOption("nothing"), nullptr);
 }
 
+// gRPC takes it as an int: 0 or less from 2 GiB on.
+TEST(OptionsTest, ABodysLimitFitsAnInt) {
+  Config config;
+  EXPECT_TRUE(SetOption(*FindOption("max_body_bytes"), {"1GiB"}, &config).ok());
+  EXPECT_THAT(SetOption(*FindOption("max_body_bytes"), {"2GiB"}, &config).message(),
+              HasSubstr("max_body_bytes"));
+}
+
 TEST(OptionsTest, TheReferenceNamesEveryOption) {
   const std::string reference = OptionReference();
   for (const Option& option : Options()) {
