@@ -12,6 +12,9 @@ namespace cuvil::server::http {
 namespace {
 
 constexpr size_t kRequestIdBytesMax = 128;
+constexpr size_t kNameListBytesMax = 2048;
+// What a field's name may hold besides letters and digits.
+constexpr std::string_view kTokenMarks = "!#$%&'*+-.^_`|~";
 constexpr char kRetryAfterDrain[] = "5";
 
 Refusal Refuse(int status, std::string message, RejectReason reason, std::string code = "") {
@@ -114,12 +117,30 @@ bool AnswersAlways(const Route& route) {
   return route.is_probe || route.endpoint == Endpoint::kMetrics;
 }
 
-Response Preflight() {
+// A list of field names that can stand in an answer as it is.
+bool IsNameList(std::string_view value) {
+  if (value.empty() || value.size() > kNameListBytesMax) return false;
+  const std::vector<absl::string_view> parts = absl::StrSplit(Sv(value), ',');
+  return std::ranges::all_of(parts, [](absl::string_view part) {
+    const absl::string_view name = absl::StripAsciiWhitespace(part);
+    return !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+      return absl::ascii_isalnum(c) || kTokenMarks.find(static_cast<char>(c)) != kTokenMarks.npos;
+    });
+  });
+}
+
+// The page's origin is listed: it may send what it likes, which for clients of OpenAI's is a dozen
+// fields with names of their own.
+Response Preflight(const RequestHead& head) {
+  const std::string_view asked = head.Get("access-control-request-headers");
   Response response;
   response.status = 204;
-  response.fields = {{"Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"},
-                     {"Access-Control-Allow-Headers", "Authorization, Content-Type, x-request-id"},
-                     {"Access-Control-Max-Age", "600"}};
+  response.fields = {
+      {"Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"},
+      {"Access-Control-Allow-Headers",
+       IsNameList(asked) ? std::string(asked)
+                         : "Authorization, Content-Type, x-request-id, x-request-timeout"},
+      {"Access-Control-Max-Age", "600"}};
   return response;
 }
 
@@ -187,7 +208,7 @@ Admission Admit(const RequestHead& head, const AdmissionContext& context) {
                             head.Count("access-control-request-method") > 0;
   if (is_preflight) {
     admission.kind = Admission::Kind::kAnswered;
-    admission.answer = Preflight();
+    admission.answer = Preflight(head);
     return admission;
   }
   // A drain waits for no body, whoever it is for.

@@ -43,7 +43,8 @@ std::string CommonHead(int status, std::string_view content_type, const Envelope
   absl::StrAppend(&head, "X-Content-Type-Options: nosniff\r\n");
   if (!envelope.origin.empty()) {
     absl::StrAppend(&head, "Access-Control-Allow-Origin: ", Sv(envelope.origin),
-                    "\r\nAccess-Control-Expose-Headers: x-request-id, retry-after\r\n"
+                    "\r\nAccess-Control-Expose-Headers: x-request-id, retry-after, "
+                    "x-should-retry\r\n"
                     "Vary: Origin\r\n");
   }
   if (!envelope.keep_alive) {

@@ -264,5 +264,29 @@ TEST_F(ServerTest, AuthorisationIsAskedForEveryRouteButProbes) {
   EXPECT_EQ(backend_.last_request().tenant, "tenant-1");
 }
 
+// OpenAI's client for JavaScript sends a dozen fields of its own, which a browser asks about first.
+TEST_F(ServerTest, PagesOfAListedOriginMaySendTheFieldsTheyAskFor) {
+  options_.cors_origins = {"https://app.example"};
+  Start();
+  const auto allowed = [&](const std::string& asked, const char* origin = "https://app.example") {
+    return Ask(absl::StrCat("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n",
+                            "Access-Control-Request-Method: POST\r\nOrigin: ", origin, "\r\n",
+                            asked.empty() ? "" : "Access-Control-Request-Headers: ", asked,
+                            asked.empty() ? "\r\n" : "\r\n\r\n"))
+        .Get("access-control-allow-headers");
+  };
+  const std::string names = "authorization,content-type, x-stainless-lang,x-stainless-retry-count";
+  EXPECT_EQ(allowed(names), names);
+  EXPECT_EQ(allowed(names, "https://other.example"), "");
+  const std::string usual = "Authorization, Content-Type, x-request-id, x-request-timeout";
+  EXPECT_EQ(allowed(""), usual);
+  for (const std::string& bad : {std::string("a b"), std::string("a,,b"), std::string("a:b"),
+                                 std::string("\"a\""), "a" + std::string(3000, 'x')}) {
+    EXPECT_EQ(allowed(bad), usual) << bad;
+  }
+  const Reply reply = Ask(Post("/v1/chat/completions", Chat(), "Origin: https://app.example\r\n"));
+  EXPECT_NE(reply.Get("access-control-expose-headers").find("x-should-retry"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace cuvil::server::http
