@@ -15,8 +15,10 @@ constexpr int kPartsAtOnce = 32;
 // Answers larger than this are written on the pool.
 constexpr size_t kLargeAnswerBytes = size_t{64} << 10;
 constexpr char kPing[] = ": keep-alive\n\n";
-// A day: more is no deadline.
+// A day: more is no deadline, as for gRPC's.
 constexpr double kTimeoutMaxSeconds = 86400;
+// Of a header's value, in a sentence about it.
+constexpr size_t kShownBytesMax = 40;
 
 // From x-request-timeout (seconds) and the server's own limit; whichever is shorter.
 absl::StatusOr<int64_t> DeadlineMs(const RequestHead& head, const Options& options) {
@@ -26,10 +28,12 @@ absl::StatusOr<int64_t> DeadlineMs(const RequestHead& head, const Options& optio
   double seconds = 0;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), seconds);
   const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
-  if (!whole || !(seconds > 0 && seconds <= kTimeoutMaxSeconds)) {
+  if (!whole || !(seconds > 0)) {
     return absl::InvalidArgumentError(
-        "x-request-timeout must be a number of seconds above 0, at most 86400");
+        absl::StrCat("x-request-timeout must be a number of seconds above 0, such as 2.5, not '",
+                     Sv(text.substr(0, kShownBytesMax)), "'"));
   }
+  if (seconds > kTimeoutMaxSeconds) return limit;
   const auto asked = static_cast<int64_t>(std::ceil(seconds * 1000));
   return limit == 0 ? asked : std::min(limit, asked);
 }

@@ -54,6 +54,27 @@ TEST_F(LimitsTest, ALoneBodyOfTheSizeAllowedFits) {
   EXPECT_EQ(Ask(Post("/tokenize", body)).status, 200);
 }
 
+TEST_F(LimitsTest, ATimeoutBeyondADayIsTheServersOwn) {
+  options_.request_timeout = absl::Seconds(100);
+  Start();
+  const auto ask = [&](const std::string& seconds) {
+    return Ask(Post("/v1/chat/completions", kStream,
+                    absl::StrCat("x-request-timeout: ", seconds, "\r\n")));
+  };
+  for (const char* more : {"100.5", "86400", "86401", "1e300", "inf"}) {
+    EXPECT_EQ(ask(more).status, 200) << more;
+    EXPECT_EQ(backend_.last_request().deadline_ms, 100'000) << more;
+  }
+  EXPECT_EQ(ask("2.5").status, 200);
+  EXPECT_EQ(backend_.last_request().deadline_ms, 2500);
+  for (const std::string bad : {"0", "-1", "nan", "soon", "5s"}) {
+    const Reply reply = ask(bad);
+    EXPECT_EQ(reply.status, 400) << bad;
+    EXPECT_NE(reply.body.find(absl::StrCat("not '", bad, "'")), std::string::npos) << reply.body;
+  }
+  EXPECT_LT(ask(std::string(9000, 'x')).body.size(), 400u);
+}
+
 // Neither no pings nor rare ones may put the check off.
 TEST_F(LimitsTest, WhoReadsNothingIsCutOffWhateverThePings) {
   for (const absl::Duration ping : {absl::ZeroDuration(), absl::Hours(1)}) {
