@@ -56,10 +56,13 @@ absl::Status Door::Enter(size_t request_bytes) {
   }
   std::unique_lock lock(mutex_);
   if (calls_ >= options_.calls_max) {
-    return absl::UnavailableError("the server has too many calls; try again later");
+    return absl::UnavailableError(
+        absl::StrCat("the server has its ", options_.calls_max, " calls; try again later"));
   }
   if (request_bytes > options_.AllMessagesBytesMax() - bytes_) {
-    return absl::UnavailableError("the server holds too many large requests; try again later");
+    return absl::UnavailableError(absl::StrCat("the server would hold more than ",
+                                               options_.AllMessagesBytesMax(),
+                                               " bytes of requests; try again later"));
   }
   ++calls_;
   bytes_ += request_bytes;

@@ -227,7 +227,7 @@ TEST_F(EndTest, RequestsOverTheLimits) {
   Context two;
   const Status many = stub_->Tokenize(&two, request, &response);
   EXPECT_EQ(many.error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_THAT(many.error_message(), HasSubstr("too many large requests"));
+  EXPECT_THAT(many.error_message(), HasSubstr("more than 300 bytes of requests"));
   backend_.set_held(false);
   first.join();
   request.set_text("x");
@@ -243,7 +243,7 @@ TEST_F(EndTest, TooManyCalls) {
   ASSERT_TRUE(Until([&] { return backend_.running() == 1; }));
   const Answer second = Ask(Hello());
   EXPECT_EQ(second.status.error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_THAT(second.status.error_message(), HasSubstr("too many calls"));
+  EXPECT_THAT(second.status.error_message(), HasSubstr("has its 1 calls"));
   backend_.set_held(false);
   first.join();
 }

@@ -215,10 +215,12 @@ Admission Admit(const RequestHead& head, const AdmissionContext& context) {
   const bool answers = AnswersAlways(route) && !(context.draining && head.has_body());
   if (!answers && (context.draining || context.over_connection_limit)) {
     admission.must_close = true;
-    admission.refusal = context.draining
-                            ? ShuttingDown()
-                            : Later("the server has too many connections; try again later",
-                                    RejectReason::kConnections);
+    admission.refusal =
+        context.draining
+            ? ShuttingDown()
+            : Later(absl::StrCat("the server has its ", context.options->connections_max,
+                                 " connections; try again later"),
+                    RejectReason::kConnections);
     return admission;
   }
   Authorise(head, context, &admission);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+
 namespace cuvil::server::http {
 namespace {
 
@@ -23,11 +25,16 @@ bool IsText(char c) {
 
 }  // namespace
 
+void ChunkedDecoder::FailTooLarge(std::string_view what, size_t limit, std::string_view unit) {
+  excess_ = absl::StrCat(Sv(what), " over ", limit, " ", Sv(unit));
+  state_ = State::kTooLarge;
+}
+
 void ChunkedDecoder::StartData() {
   if (left_ == 0) {
     step_ = Step::kTrailerStart;
   } else if (left_ > payload_max_ - payload_) {
-    state_ = State::kTooLarge;
+    FailTooLarge("is", payload_max_, "bytes");
   } else {
     step_ = Step::kData;
   }
@@ -36,7 +43,7 @@ void ChunkedDecoder::StartData() {
 void ChunkedDecoder::TakeSize(char c) {
   if (const int value = HexValue(c); value >= 0) {
     if (++digits_ > kSizeDigitsMax) {
-      state_ = State::kTooLarge;
+      FailTooLarge("has a chunk's size", kSizeDigitsMax, "digits");
     } else {
       left_ = left_ * 16 + static_cast<uint64_t>(value);
     }
@@ -53,7 +60,7 @@ void ChunkedDecoder::TakeSize(char c) {
 
 void ChunkedDecoder::TakeTrailer(char c) {
   if (++trailer_ > kTrailerBytesMax) {
-    state_ = State::kTooLarge;
+    FailTooLarge("has trailers", kTrailerBytesMax, "bytes");
   } else if (c == '\r') {
     step_ = step_ == Step::kTrailerStart ? Step::kLastLineFeed : Step::kTrailerLineFeed;
   } else if (IsText(c)) {
@@ -65,8 +72,8 @@ void ChunkedDecoder::TakeTrailer(char c) {
 
 void ChunkedDecoder::TakeFraming(char c) {
   if (++framing_ > kFramingBytesMax) {
-    state_ = State::kTooLarge;
-    return;
+    return FailTooLarge("has framing", kFramingBytesMax,
+                        "bytes beside its text, so send larger chunks");
   }
   const auto expect = [this, c](char wanted) {
     if (c != wanted) state_ = State::kBroken;

@@ -21,6 +21,8 @@ class ChunkedDecoder {
   // while the state is kMore.
   size_t Feed(std::string_view input, std::string* body);
   State state() const { return state_; }
+  // When kTooLarge: which limit that is, as the rest of a sentence about the body.
+  const std::string& excess() const { return excess_; }
 
   // 256 KiB: some 40 000 chunks of one byte each.
   static constexpr size_t kFramingBytesMax = size_t{256} << 10;
@@ -44,10 +46,12 @@ class ChunkedDecoder {
   void TakeSize(char c);
   void TakeTrailer(char c);
   void StartData();
+  void FailTooLarge(std::string_view what, size_t limit, std::string_view unit);
 
   size_t payload_max_;
   State state_ = State::kMore;
   Step step_ = Step::kSize;
+  std::string excess_;
   int digits_ = 0;
   uint64_t left_ = 0;  // of this chunk
   size_t payload_ = 0, framing_ = 0, trailer_ = 0;

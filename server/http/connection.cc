@@ -190,7 +190,9 @@ bool Connection::BodyFits() {
   if (front_->body_bytes <= front_->options().AllBodiesBytesMax()) return true;
   Refusal refusal;
   refusal.status = 503;
-  refusal.message = "the server holds too many large requests; try again later";
+  refusal.message =
+      absl::StrCat("the server would hold more than ", front_->options().AllBodiesBytesMax(),
+                   " bytes of requests; try again later");
   refusal.code = "service_unavailable";
   refusal.reason = RejectReason::kUnavailable;
   refusal.headers.emplace_back("Retry-After", "1");

@@ -54,6 +54,49 @@ TEST_F(LimitsTest, ALoneBodyOfTheSizeAllowedFits) {
   EXPECT_EQ(Ask(Post("/tokenize", body)).status, 200);
 }
 
+// A client that is turned away learns how far it went and how far it may go.
+TEST_F(LimitsTest, RefusalsSayTheirNumbers) {
+  options_.body_bytes_max = 60000;
+  options_.connections_max = 1;
+  Start();
+  TestClient idle(server_->address());
+  EXPECT_EQ(idle.Ask(Get("/health")).status, 200);
+  EXPECT_NE(Ask(Get("/v1/models")).body.find("the server has its 1 connections"),
+            std::string::npos);
+  idle.Close();
+  const std::string post =
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  const std::string chunked = post + "Transfer-Encoding: chunked\r\n\r\n";
+  std::string many, tiny;
+  for (int i = 0; i < 200; ++i) many += "a: b\r\n";
+  for (int i = 0; i < 55000; ++i) tiny += "1\r\nx\r\n";
+  const struct {
+    std::string request;
+    int status;
+    const char* says;
+  } cases[] = {
+      {Get("/" + std::string(9000, 'a')), 414, "has 9014 bytes, and 8192 is the most"},
+      {Get("/health", many), 431, "has 201 header lines, and 128 is the most"},
+      {post + "Content-Length: 1234567890123456789\r\n\r\n", 413, "has 19 digits, and 18 is"},
+      {post + "Content-Length: 70000\r\n\r\n", 413, "has 70000 bytes, and 60000 is the most"},
+      {chunked + "ffff\r\n", 413, "the chunked body is over 60000 bytes"},
+      {chunked + "ffffffffffffffff\r\n", 413, "a chunk's size over 15 digits"},
+      {chunked + tiny, 413, "framing over 262144 bytes"},
+      {chunked + "0\r\nT: " + std::string(9000, 't') + "\r\n\r\n", 413, "trailers over 8192 bytes"},
+  };
+  for (const auto& one : cases) {
+    Reply reply;
+    // The connection that is closed a moment ago may still count.
+    for (int i = 0; i < 100; ++i) {
+      reply = Ask(one.request);
+      if (reply.status != 503) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_EQ(reply.status, one.status) << reply.body;
+    EXPECT_NE(reply.body.find(one.says), std::string::npos) << reply.body;
+  }
+}
+
 TEST_F(LimitsTest, ATimeoutBeyondADayIsTheServersOwn) {
   options_.request_timeout = absl::Seconds(100);
   Start();

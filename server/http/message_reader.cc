@@ -92,8 +92,10 @@ void MessageReader::AcceptBody(size_t body_bytes_max) {
     return;
   }
   if (head_.length > body_bytes_max) {
-    return Fail(413, absl::StrCat("the body is over ", body_bytes_max, " bytes"),
-                RejectReason::kTooLarge);
+    return Fail(
+        413,
+        absl::StrCat("the body has ", head_.length, " bytes, and ", body_bytes_max, " is the most"),
+        RejectReason::kTooLarge);
   }
   left_ = head_.length;
   state_ = left_ == 0 ? State::kDone : State::kBody;
@@ -119,7 +121,7 @@ size_t MessageReader::FeedBody(std::string_view input) {
       Fail(400, "the chunked body is broken", RejectReason::kProtocol);
       break;
     case ChunkedDecoder::State::kTooLarge:
-      Fail(413, "the chunked body, or its framing, is too large", RejectReason::kTooLarge);
+      Fail(413, absl::StrCat("the chunked body ", chunks_->excess()), RejectReason::kTooLarge);
       break;
   }
   return took;

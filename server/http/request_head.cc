@@ -14,6 +14,9 @@ namespace {
 namespace beast = boost::beast;
 using Parser = beast::http::request_parser<beast::http::empty_body>;
 
+// Below 2^63, so no sum of sizes overflows.
+constexpr size_t kLengthDigitsMax = 18;
+
 Refusal Bad(std::string message, int status = 400) {
   Refusal refusal;
   refusal.status = status;
@@ -39,12 +42,18 @@ Refusal CheckLines(std::string_view raw) {
       }
     }
     if (lines == 0 && line.size() > kTargetBytesMax)
-      return Bad("the request line is too long", 414);
+      return Bad(absl::StrCat("the request line has ", line.size(), " bytes, and ", kTargetBytesMax,
+                              " is the most"),
+                 414);
     at = end + 2;
     ++lines;
   }
   // The request line and the empty one are no fields.
-  if (lines > kFieldsMax + 2) return Bad("the request has too many header lines", 431);
+  if (lines > kFieldsMax + 2) {
+    return Bad(absl::StrCat("the request has ", lines - 2, " header lines, and ", kFieldsMax,
+                            " is the most"),
+               431);
+  }
   return {};
 }
 
@@ -91,8 +100,12 @@ Refusal CheckFraming(RequestHead* head) {
   if (lengths == 1) {
     const std::string_view text = head->Get("content-length");
     uint64_t value = 0;
-    // 18 digits: below 2^63, so no sum of sizes overflows.
-    if (text.empty() || text.size() > 18) return Bad("Content-Length is no sensible number", 413);
+    if (text.empty()) return Bad("Content-Length is empty");
+    if (text.size() > kLengthDigitsMax) {
+      return Bad(absl::StrCat("Content-Length has ", text.size(), " digits, and ", kLengthDigitsMax,
+                              " is the most"),
+                 413);
+    }
     for (const char c : text) {
       if (c < '0' || c > '9') return Bad("Content-Length is not a number");
       value = value * 10 + static_cast<uint64_t>(c - '0');
