@@ -24,6 +24,10 @@ constexpr char kLoadFooter[] =
     "  cuvil unload chat          finish what runs, then give its memory back\n"
     "  cuvil unload --sleep chat  the same, keeping its code: it is back much faster";
 
+// Short of a load, so that none is missed.
+constexpr std::chrono::milliseconds kBetweenLooks(10);
+constexpr double kOldFailureS = 5;
+
 struct Options {
   Remote remote;
   std::string name;
@@ -69,9 +73,13 @@ absl::StatusOr<int> List(const Options& o, bool all) {
   return kDone;
 }
 
-// Waits for the model to settle in `wanted`; what it does meanwhile goes to the terminal.
+// Waits for the model to settle in `wanted`; what it does meanwhile goes to the terminal. Requests
+// have models loaded too: one that is dropped and loaded again may never be seen in between.
 absl::Status WaitFor(const HttpClient& client, const std::string& name, const std::string& wanted) {
   Progress progress(false);
+  const bool drops = wanted != "ready";
+  bool dropping = false;
+  const double begin = Now();
   for (;;) {
     ASSIGN_OR_RETURN(const Json models, ModelsOf(client));
     std::string state, error;
@@ -81,10 +89,24 @@ absl::Status WaitFor(const HttpClient& client, const std::string& name, const st
       error = Text(m, "error");
     }
     if (state == wanted) return absl::OkStatus();
-    if (state == "failed" || (!error.empty() && state == "sleeping"))
+    if (state.empty())
+      return absl::NotFoundError(absl::StrCat("model '", name, "' is gone from the server"));
+    dropping = dropping || state == "unloading";
+    // A server begins no load while a drop is ahead of it, so this one came after.
+    if (drops && (state == "loading" || (dropping && state == "ready"))) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("model '", name, "' was ", wanted == "sleeping" ? "put to sleep" : wanted,
+                       " and is ", state,
+                       " again, because a request asked for it; stop those, or "
+                       "serve with --lazy-load false"));
+    }
+    const bool failed = state == "failed" || (state == "sleeping" && !error.empty());
+    // One that had failed before stays so until the server gets to dropping it.
+    const bool news = !drops || dropping || Now() > begin + kOldFailureS;
+    if (failed && news)
       return absl::FailedPreconditionError(absl::StrCat("model '", name, "': ", error));
     progress.Say(absl::StrCat(name, " is ", state));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(kBetweenLooks);
   }
 }
 

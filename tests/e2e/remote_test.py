@@ -184,5 +184,46 @@ class CutOff(CuvilTest):
                     self.refused(*command, *server.url, code=1, says="the answer was cut off: ")
 
 
+class Unload(CuvilTest):
+    """`cuvil unload` ends, whatever other clients have done with the model meanwhile."""
+
+    def server(self, *states: str) -> Server:
+        """Each look at the models finds the next state; the last one stays."""
+        left = list(states)
+
+        def answer(handler: Handler) -> None:
+            if handler.command == "POST":
+                return handler.reply(202, {})
+            state = left.pop(0) if len(left) > 1 else left[0]
+            model = {"name": "m", "state": state, "error": "no" if state == "failed" else ""}
+            handler.reply(200, {"models": [model]})
+
+        return Server(answer)
+
+    def test_it_is_loading_again(self) -> None:
+        for states in (
+            ("ready", "loading"),
+            ("ready", "unloading", "loading", "ready"),
+            ("unloading", "ready"),
+        ):
+            for command, said in (
+                (("unload",), "unloaded"),
+                (("unload", "--sleep"), "put to sleep"),
+            ):
+                with self.subTest(states=states, command=command):
+                    with self.server(*states) as server:
+                        done = self.refused(*command, "m", *server.url, says=f"'m' was {said}")
+                    self.assertIn("because a request asked for it", done.err)
+
+    def test_it_failed_again(self) -> None:
+        with self.server("failed") as server:
+            self.refused("unload", "m", *server.url, says="model 'm': no")
+
+    def test_it_is_dropped(self) -> None:
+        for states in (("ready", "unloading", "unloaded"), ("failed", "failed", "unloaded")):
+            with self.subTest(states=states), self.server(*states) as server:
+                self.ok("unload", "m", *server.url)
+
+
 if __name__ == "__main__":
     unittest.main()
