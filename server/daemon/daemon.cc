@@ -14,6 +14,7 @@
 #include "server/daemon/door_reporter.h"
 #include "server/grpc/module/module.h"
 #include "server/grpc/server.h"
+#include "server/http/response.h"
 #include "server/http/routes.h"
 #include "server/http/server.h"
 #include "server/ops/engine_reporter.h"
@@ -108,11 +109,12 @@ class Daemon::Impl {
     ops::MetricsOptions metrics{.vllm = c.metrics_compat == "vllm", .version = options_.version};
     for (const ModelSpec& m : sized.pool.models) metrics.models.push_back(m.name);
     if (!c.listen.empty()) {
-      for (const http::Route& r : http::Routes()) metrics.endpoints.push_back(r.pattern);
+      for (const http::Route& r : http::Routes()) metrics.http_routes.push_back(r.pattern);
+      for (const int code : http::StatusCodes()) metrics.http_codes.push_back(absl::StrCat(code));
     }
     if (!c.grpc_listen.empty()) {
       ASSIGN_OR_RETURN(grpc_entry_, grpc::LoadModule());
-      for (const std::string_view m : grpc_entry_->methods()) metrics.endpoints.emplace_back(m);
+      for (const std::string_view m : grpc_entry_->methods()) metrics.grpc_methods.emplace_back(m);
     }
     metrics_ = std::make_unique<ops::Metrics>(metrics);
     engine_reporter_ = std::make_unique<ops::EngineReporter>(

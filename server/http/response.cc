@@ -71,6 +71,12 @@ std::string_view ReasonPhrase(int status) {
   return "Unknown";
 }
 
+std::vector<int> StatusCodes() {
+  std::vector<int> codes;
+  for (const Phrase& phrase : kPhrases) codes.push_back(phrase.status);
+  return codes;
+}
+
 std::string HttpDate(int64_t unix_seconds) {
   return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::FromUnixSeconds(unix_seconds),
                           absl::UTCTimeZone());

@@ -44,6 +44,8 @@ std::string StreamHead(std::string_view content_type, const Envelope& envelope);
 void AppendChunk(std::string_view bytes, std::string* out);
 
 std::string_view ReasonPhrase(int status);
+// Every status that the server answers with, or notes of a client that left (499).
+std::vector<int> StatusCodes();
 // "Sun, 06 Nov 1994 08:49:37 GMT"
 std::string HttpDate(int64_t unix_seconds);
 

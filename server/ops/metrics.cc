@@ -14,13 +14,10 @@ namespace {
 const prometheus::Histogram::BucketBoundaries kTokenize = {.0001, .00025, .0005, .001, .0025, .005,
                                                            .01,   .025,   .05,   .1,   .25,   1};
 
-std::vector<std::string> Codes() {
+// "OK" and so on, as gRPC has them.
+std::vector<std::string> GrpcCodes() {
   std::vector<std::string> codes;
-  for (int code : {200, 204, 400, 401, 403, 404, 405, 408, 409, 411, 413,
-                   415, 417, 422, 429, 431, 499, 500, 501, 503, 504, 505}) {
-    codes.push_back(absl::StrCat(code));
-  }
-  for (int code = 0; code <= 16; ++code) {  // "OK" and so on, as gRPC has them
+  for (int code = 0; code <= 16; ++code) {
     codes.push_back(absl::StatusCodeToString(static_cast<absl::StatusCode>(code)));
   }
   return codes;
@@ -33,19 +30,29 @@ constexpr std::string_view kUsualReasons[] = {"", "stop", "length"};
 
 Metrics::Metrics(const MetricsOptions& options)
     : vllm_(options.vllm),
-      endpoints_(options.endpoints),
-      protocols_({"http", "grpc"}),
-      codes_(Codes()),
       reasons_({"", "stop", "length", "tool_calls", "abort", "deadline", "error"}),
       rejections_({"protocol", "auth", "quota", "not_found", "invalid", "too_large", "too_long",
                    "queue_full", "unavailable", "draining", "connections", "timeout", "deadline"}) {
-  for (size_t e = 0; e < endpoints_.size(); ++e) {
-    for (size_t p = 0; p < protocols_.size(); ++p) {
-      const prometheus::Labels labels = {{"endpoint", endpoints_[e]}, {"protocol", protocols_[p]}};
-      doors_.push_back({MakeCounter(&registry_, "cuvild_requests_started_total",
-                                    "Requests that passed authorisation", labels),
-                        MakeGauge(&registry_, "cuvild_requests_in_flight",
-                                  "Requests started and not yet ended", labels)});
+  doors_.push_back({.protocol = "http",
+                    .endpoints = options.http_routes,
+                    .codes = options.http_codes,
+                    .usual_code = "200"});
+  doors_.push_back({.protocol = "grpc",
+                    .endpoints = options.grpc_methods,
+                    .codes = GrpcCodes(),
+                    .usual_code = "OK"});
+  doors_.push_back({.protocol = "other",
+                    .endpoints = std::vector<std::string>(),
+                    .codes = std::vector<std::string>(),
+                    .usual_code = ""});
+  for (Door& door : doors_) {
+    for (size_t e = 0; e < door.endpoints.size(); ++e) {
+      const prometheus::Labels labels = {{"endpoint", door.endpoints[e]},
+                                         {"protocol", door.protocol}};
+      door.numbers.push_back({MakeCounter(&registry_, "cuvild_requests_started_total",
+                                          "Requests that passed authorisation", labels),
+                              MakeGauge(&registry_, "cuvild_requests_in_flight",
+                                        "Requests started and not yet ended", labels)});
     }
   }
   for (size_t i = 0; i < rejections_.size(); ++i) {
@@ -65,37 +72,51 @@ Metrics::Metrics(const MetricsOptions& options)
   for (auto& [name, metrics] : models_) {
     metrics = std::make_unique<ModelMetrics>(&registry_, name);
   }
-  for (size_t e = 0; e < endpoints_.size(); ++e) {
-    for (const std::string_view reason : kUsualReasons) {
-      Ended(
-          {.endpoint = endpoints_[e], .protocol = "http", .code = "200", .finish_reason = reason});
+  for (const Door& door : doors_) {
+    if (door.usual_code.empty()) continue;
+    for (size_t e = 0; e < door.endpoints.size(); ++e) {
+      for (const std::string_view reason : kUsualReasons) {
+        Ended({.endpoint = door.endpoints[e],
+               .protocol = door.protocol,
+               .code = door.usual_code,
+               .finish_reason = reason});
+      }
     }
   }
 }
 
 Metrics::~Metrics() = default;
 
-Metrics::Door& Metrics::DoorOf(std::string_view endpoint, std::string_view protocol) {
-  return doors_[endpoints_.Index(endpoint) * protocols_.size() + protocols_.Index(protocol)];
+size_t Metrics::DoorOf(std::string_view protocol) const {
+  size_t d = 0;
+  while (d + 1 < doors_.size() && doors_[d].protocol != protocol) ++d;
+  return d;
+}
+
+const Metrics::Endpoint& Metrics::EndpointOf(std::string_view endpoint,
+                                             std::string_view protocol) const {
+  const Door& door = doors_[DoorOf(protocol)];
+  return door.numbers[door.endpoints.Index(endpoint)];
 }
 
 void Metrics::RequestStarted(std::string_view endpoint, std::string_view protocol) {
-  const Door& door = DoorOf(endpoint, protocol);
-  door.started->Increment();
-  door.in_flight->Increment();
+  const Endpoint& numbers = EndpointOf(endpoint, protocol);
+  numbers.started->Increment();
+  numbers.in_flight->Increment();
 }
 
 prometheus::Counter* Metrics::Ended(const RequestEnd& end) {
-  const size_t e = endpoints_.Index(end.endpoint), p = protocols_.Index(end.protocol);
-  const size_t c = codes_.Index(end.code), r = reasons_.Index(end.finish_reason);
-  const size_t key = ((e * protocols_.size() + p) * codes_.size() + c) * reasons_.size() + r;
+  const size_t d = DoorOf(end.protocol);
+  const Door& door = doors_[d];
+  const size_t e = door.endpoints.Index(end.endpoint), c = door.codes.Index(end.code);
+  const size_t r = reasons_.Index(end.finish_reason);
   std::lock_guard lock(mutex_);
-  prometheus::Counter*& counter = ended_[key];
+  prometheus::Counter*& counter = ended_[{d, e, c, r}];
   if (counter == nullptr) {
     counter = MakeCounter(&registry_, "cuvild_requests_total", "Requests that ended",
-                          {{"endpoint", endpoints_[e]},
-                           {"protocol", protocols_[p]},
-                           {"code", codes_[c]},
+                          {{"endpoint", door.endpoints[e]},
+                           {"protocol", door.protocol},
+                           {"code", door.codes[c]},
                            {"finish_reason", reasons_[r]}});
   }
   return counter;
@@ -103,7 +124,7 @@ prometheus::Counter* Metrics::Ended(const RequestEnd& end) {
 
 void Metrics::RequestEnded(const RequestEnd& end) {
   Ended(end)->Increment();
-  DoorOf(end.endpoint, end.protocol).in_flight->Decrement();
+  EndpointOf(end.endpoint, end.protocol).in_flight->Decrement();
   if (end.prepare_s > 0) tokenize_->Observe(end.prepare_s);
 }
 

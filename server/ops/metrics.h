@@ -4,6 +4,7 @@
 // per number and waits for nothing but a scrape's copy of one histogram.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,10 +31,11 @@ namespace cuvil::ops {
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 struct MetricsOptions {
-  std::vector<std::string> models;     // served names
-  std::vector<std::string> endpoints;  // route patterns and gRPC methods
-  bool vllm = false;                   // also the vllm: names that routers and dashboards read
-  std::string version, commit;         // of cuvild_build_info; the build id is added
+  std::vector<std::string> models;                     // served names
+  std::vector<std::string> http_routes, grpc_methods;  // endpoints of the doors that are open
+  std::vector<std::string> http_codes;                 // that HTTP's door can answer with
+  bool vllm = false;            // also the vllm: names that routers and dashboards read
+  std::string version, commit;  // of cuvild_build_info; the build id is added
 };
 
 // One model's numbers. Made by Metrics, lives as long.
@@ -113,17 +115,25 @@ class Metrics {
   std::vector<prometheus::MetricFamily> Collect();
 
  private:
-  struct Door {  // of one endpoint and protocol
+  struct Endpoint {
     prometheus::Counter* started = nullptr;
     prometheus::Gauge* in_flight = nullptr;
   };
-  Door& DoorOf(std::string_view endpoint, std::string_view protocol);
+  // A door's own labels: no series has one door's endpoint and another's code.
+  struct Door {
+    std::string protocol;
+    LabelSet endpoints, codes;
+    std::string usual_code;              // empty: none
+    std::vector<Endpoint> numbers = {};  // by endpoint
+  };
+  size_t DoorOf(std::string_view protocol) const;
+  const Endpoint& EndpointOf(std::string_view endpoint, std::string_view protocol) const;
   prometheus::Counter* Ended(const RequestEnd& end);
 
   const bool vllm_;
   prometheus::Registry registry_;
-  const LabelSet endpoints_, protocols_, codes_, reasons_, rejections_;
-  std::vector<Door> doors_;  // endpoint-major
+  const LabelSet reasons_, rejections_;
+  std::vector<Door> doors_;  // the last one: of any other protocol
   std::vector<prometheus::Counter*> rejected_;
   prometheus::Gauge* connections_;
   prometheus::Histogram* tokenize_;
@@ -132,7 +142,8 @@ class Metrics {
   std::unique_ptr<ModelMetrics> other_;
 
   std::mutex mutex_;  // not absl::Mutex: the thread sanitizer does not see into Debian's
-  absl::flat_hash_map<size_t, prometheus::Counter*> ended_;
+  // By door, endpoint, code and reason.
+  absl::flat_hash_map<std::array<size_t, 4>, prometheus::Counter*> ended_;
   std::function<void(Metrics&)> refresh_;
 };
 

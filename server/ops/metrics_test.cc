@@ -25,7 +25,9 @@ using testing::Not;
 
 MetricsOptions Options(bool vllm = false) {
   return {.models = {"smol", "big"},
-          .endpoints = {"/v1/chat/completions", "/v1/models", "/metrics"},
+          .http_routes = {"/v1/chat/completions", "/v1/models", "/metrics"},
+          .grpc_methods = {"/cuvil.v1.Cuvil/Generate"},
+          .http_codes = {"200", "202", "429", "499"},
           .vllm = vllm,
           .version = "1.2.3",
           .commit = "abc"};
@@ -134,6 +136,42 @@ TEST(MetricsTest, StartedIsEndedPlusInFlight) {
   EXPECT_EQ(Sum(metrics, "cuvild_requests_in_flight"), static_cast<double>(open.load()));
   EXPECT_EQ(Sum(metrics, "cuvild_requests_total") + Sum(metrics, "cuvild_requests_in_flight"),
             Sum(metrics, "cuvild_requests_started_total"));
+}
+
+// Rates of a series miss its first event unless it is there before, and one that cannot be
+// misleads.
+TEST(MetricsTest, EachDoorHasItsOwnSeriesAtZero) {
+  Metrics metrics(Options());
+  const auto labels = [&](const std::string& name) {
+    std::set<std::string> all;
+    for (const auto& family : metrics.Collect()) {
+      if (family.name != name) continue;
+      for (const auto& metric : family.metric) {
+        std::string line;
+        for (const char* wanted : {"endpoint", "protocol", "code"}) {
+          for (const auto& label : metric.label) {
+            if (label.name == wanted) line += label.value + " ";
+          }
+        }
+        all.insert(line);
+      }
+    }
+    return all;
+  };
+  using testing::Contains;
+  const std::set<std::string> started = labels("cuvild_requests_started_total");
+  EXPECT_THAT(started, Contains("/v1/models http "));
+  EXPECT_THAT(started, Contains("/cuvil.v1.Cuvil/Generate grpc "));
+  EXPECT_THAT(started, Not(Contains("/v1/models grpc ")));
+  EXPECT_THAT(started, Not(Contains("/cuvil.v1.Cuvil/Generate http ")));
+  const std::set<std::string> ended = labels("cuvild_requests_total");
+  EXPECT_THAT(ended, Contains("/v1/models http 200 "));
+  EXPECT_THAT(ended, Contains("/cuvil.v1.Cuvil/Generate grpc OK "));
+  EXPECT_THAT(ended, Not(Contains("/cuvil.v1.Cuvil/Generate http 200 ")));
+  // An admin's 202 is a code of ours.
+  metrics.RequestStarted("/v1/models", "http");
+  metrics.RequestEnded({.endpoint = "/v1/models", .protocol = "http", .code = "202"});
+  EXPECT_THAT(labels("cuvild_requests_total"), Contains("/v1/models http 202 "));
 }
 
 TEST(MetricsTest, WhatClientsChooseMakesNoSeries) {
