@@ -14,6 +14,7 @@ from types import TracebackType
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Ids that a vocabulary of any size has; control tokens come first, so not those.
 FIRST_TOKEN, TOKENS = 1000, 20000
+START_S_MAX = 600  # compiling a large model with an empty cache, on a busy machine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,15 +51,34 @@ class Daemon:
         self.process = subprocess.Popen(
             [*self._command, "--ready-file", str(ready)], stdout=subprocess.DEVNULL
         )
-        while not ready.exists():
-            if self.process.poll() is not None:
-                name = pathlib.Path(sys.argv[0]).stem
-                raise SystemExit(f"{name}: the daemon ended with {self.process.returncode}")
-            time.sleep(0.01)
-        self.address: str = json.loads(ready.read_text())["http"]
+        try:
+            self._wait_for(ready)
+        except BaseException:
+            self._end()
+            raise
         self.host, port = self.address.rsplit(":", 1)
         self.port = int(port)
         return self
+
+    def _wait_for(self, ready: pathlib.Path) -> None:
+        name = pathlib.Path(sys.argv[0]).stem
+        deadline = time.monotonic() + START_S_MAX
+        while not ready.exists():
+            if self.process.poll() is not None:
+                raise SystemExit(f"{name}: the daemon ended with {self.process.returncode}")
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{name}: the daemon is not ready after {START_S_MAX} s")
+            time.sleep(0.01)
+        self.address: str = json.loads(ready.read_text())["http"]
+
+    def _end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._folder.cleanup()
 
     def __exit__(
         self,
@@ -66,9 +86,7 @@ class Daemon:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.process.terminate()
-        self.process.wait(timeout=60)
-        self._folder.cleanup()
+        self._end()
 
     def metric(self, name: str) -> float:
         """The sum over its labels."""

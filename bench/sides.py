@@ -109,7 +109,7 @@ class Llama:
         )
         try:
             self.about: dict[str, Any] = self._answer()
-        except ChildFailed:
+        except BaseException:
             self.close()
             raise
 

@@ -38,12 +38,17 @@ class Daemon:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not self.ready.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"the daemon is not ready: {self.log.read_text()}")
-            time.sleep(0.01)
-        self.addresses = json.loads(self.ready.read_text())
+        """One that does not become ready is ended: who started it has nothing yet to end it by."""
+        try:
+            deadline = time.monotonic() + TIMEOUT_S
+            while not self.ready.exists():
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(f"the daemon is not ready: {self.log.read_text()}")
+                time.sleep(0.01)
+            self.addresses = json.loads(self.ready.read_text())
+        except BaseException:
+            self.kill()
+            raise
 
     @property
     def address(self) -> str:
@@ -112,6 +117,7 @@ class DaemonTest(CuvilTest):
     def setUpClass(cls) -> None:
         super().setUpClass()
         cls.daemon = Daemon(cls.scratch, cls.environment(), *cls.FLAGS)
+        cls.addClassCleanup(cls.daemon.kill)  # also when a subclass's setUpClass fails
 
     @classmethod
     def tearDownClass(cls) -> None:

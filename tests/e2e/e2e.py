@@ -38,10 +38,7 @@ class CuvilTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         cls.scratch = pathlib.Path(tempfile.mkdtemp(prefix="cuvil-e2e-"))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        shutil.rmtree(cls.scratch, ignore_errors=True)
+        cls.addClassCleanup(shutil.rmtree, cls.scratch, ignore_errors=True)
 
     @classmethod
     def environment(cls, **changes: str) -> dict[str, str]:

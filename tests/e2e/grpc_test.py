@@ -441,6 +441,7 @@ class Lifecycle(CuvilTest):
     def test_a_drain_lets_streams_finish(self) -> None:
         pb = messages(self.scratch, "cuvil/v1/cuvil.proto")
         daemon = Daemon(self.scratch, self.environment(), *GRPC)
+        self.addCleanup(daemon.kill)
         client = Client(daemon.addresses["grpc"], pb)
         request = pb.GenerateRequest(text="Hello", ignore_eos=True, n=4, max_tokens=100)
         stream = client.stream(request)
@@ -455,6 +456,7 @@ class Lifecycle(CuvilTest):
 
     def test_grpc_alone_and_none(self) -> None:
         daemon = Daemon(self.scratch, self.environment(), *GRPC, "--listen", "")
+        self.addCleanup(daemon.kill)
         self.assertEqual(list(daemon.addresses), ["grpc"])
         pb = messages(self.scratch, "cuvil/v1/cuvil.proto")
         client = Client(daemon.addresses["grpc"], pb)
@@ -462,6 +464,7 @@ class Lifecycle(CuvilTest):
         self.assertEqual([m.name for m in models], ["tiny"])
         self.assertEqual(daemon.stop(), 0)
         daemon = Daemon(self.scratch, self.environment())
+        self.addCleanup(daemon.kill)
         self.assertEqual(list(daemon.addresses), ["http"])
         self.assertEqual(daemon.stop(), 0)
 
