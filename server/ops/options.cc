@@ -40,7 +40,8 @@ constexpr Option kOptions[] = {
      "again on SIGHUP",
      "", "/etc/cuvil/keys"},
     {"max_connections", "server", K::kCount, &Config::max_connections, "connections", 1, 1e6, "",
-     "Connections open at a time; more are closed at once"},
+     "HTTP connections, and calls of gRPC, at a time; 128 more connections get 503, others are "
+     "closed at once"},
     {"max_header_bytes", "server", K::kSize, &Config::max_header_bytes, "bytes", 1024, 1 << 20, "",
      "Request line and headers of one request"},
     {"max_body_bytes", "server", K::kSize, &Config::max_body_bytes, "bytes", 1024, kGiB, "",
