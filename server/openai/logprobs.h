@@ -1,5 +1,6 @@
-// Log probabilities in OpenAI's two shapes. The values are the model's, before temperature. A
-// token's spelling is its bytes with broken UTF-8 replaced; `bytes` has them as they are.
+// Log probabilities in OpenAI's two shapes. The values are the engine's: after bias and penalties,
+// before temperature. A token's spelling is its bytes with broken UTF-8 replaced; `bytes` has them
+// as they are.
 #pragma once
 
 #include <cstddef>
