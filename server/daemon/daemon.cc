@@ -1,6 +1,7 @@
 #include "server/daemon/daemon.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <map>
@@ -32,6 +33,12 @@ using ops::Event;
 using ops::Key;
 
 constexpr int kStatsEveryS = 10;
+// How much longer than it foresees the daemon asks the service manager to wait.
+constexpr std::chrono::microseconds kServicePatience = std::chrono::seconds(30);
+
+std::chrono::microseconds Microseconds(double seconds) {
+  return std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));
+}
 
 sigset_t EndingSignals() {
   sigset_t set;
@@ -43,10 +50,6 @@ sigset_t EndingSignals() {
 // What requests call a model whose entry has no name: its file's, without the suffix.
 std::string NameOf(const ops::ModelEntry& entry) {
   return entry.name.empty() ? std::filesystem::path(entry.path).stem().string() : entry.name;
-}
-
-absl::StatusOr<uint16_t> PortOf(const ops::Endpoint& endpoint) {
-  return static_cast<uint16_t>(endpoint.port);
 }
 
 }  // namespace
@@ -140,7 +143,13 @@ class Daemon::Impl {
   absl::Status Run() {
     const sigset_t signals = EndingSignals();
     int seconds = 0;
+    std::chrono::steady_clock::time_point ask_at;
     for (;;) {
+      // A large model on a slow disk takes longer than any manager's usual patience.
+      if (const auto now = std::chrono::steady_clock::now(); !ready_told_ && now >= ask_at) {
+        ask_at = now + kServicePatience / 3;
+        service_.ExtendTimeout(kServicePatience).IgnoreError();
+      }
       // Often until it is ready, so that the ready file is not late.
       const timespec wait = ready_told_ ? timespec{1, 0} : timespec{0, 5'000'000};
       const int signal = sigtimedwait(&signals, nullptr, &wait);
@@ -177,7 +186,7 @@ class Daemon::Impl {
     ASSIGN_OR_RETURN(const ops::Endpoint endpoint, ops::ParseEndpoint(c.listen));
     http::Options o;
     o.host = endpoint.host == "localhost" ? "127.0.0.1" : endpoint.host;
-    ASSIGN_OR_RETURN(o.port, PortOf(endpoint));
+    o.port = static_cast<uint16_t>(endpoint.port);
     o.head_bytes_max = static_cast<size_t>(c.max_header_bytes);
     o.body_bytes_max = static_cast<size_t>(c.max_body_bytes);
     o.backlog_bytes_max = static_cast<size_t>(c.max_backlog_bytes);
@@ -206,7 +215,7 @@ class Daemon::Impl {
     ASSIGN_OR_RETURN(const ops::Endpoint endpoint, ops::ParseEndpoint(c.grpc_listen));
     grpc::Options o;
     o.host = endpoint.host;
-    ASSIGN_OR_RETURN(o.port, PortOf(endpoint));
+    o.port = static_cast<uint16_t>(endpoint.port);
     o.message_bytes_max = static_cast<size_t>(c.max_body_bytes);
     o.backlog_bytes_max = static_cast<size_t>(c.max_backlog_bytes);
     o.calls_max = static_cast<int>(c.max_connections);
@@ -223,10 +232,7 @@ class Daemon::Impl {
   }
 
   absl::StatusOr<std::string> Authorize(const http::Credentials& k) const {
-    ASSIGN_OR_RETURN(const ops::Tenant tenant, Keys()->Authenticate(k.bearer));
-    if (k.access == http::Access::kAdmin && !tenant.admin)
-      return absl::PermissionDeniedError("this key may not manage models; use an admin key");
-    return tenant.id;
+    return Keys()->Authorize(k.bearer, k.access == http::Access::kAdmin);
   }
 
   std::shared_ptr<const ops::KeySet> Keys() const {
@@ -323,6 +329,7 @@ class Daemon::Impl {
     const double limit = options_.config.config.drain_timeout_s;
     log_->Info(Event::kDrain, {{Key::kSeconds, limit}});
     service_.Stopping("finishing what runs").IgnoreError();
+    service_.ExtendTimeout(Microseconds(limit) + kServicePatience).IgnoreError();
     pool_->BeginDrain();
     std::atomic<bool> done{false};
     std::thread drain([&] {

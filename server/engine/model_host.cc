@@ -165,7 +165,6 @@ bool ModelHost::TakeInbox() {
   {
     std::unique_lock lock(mutex_);
     if (idle_plan_) {
-      busy_.store(false);
       const auto due = [this] { return stop_ || !inbox_.empty() || !aborts_.empty(); };
       const std::optional<int64_t> wakeup = scheduler_->NextWakeup();
       if (wakeup) {
@@ -182,7 +181,6 @@ bool ModelHost::TakeInbox() {
     taken_sequences_ = inbox_sequences_;
     taken_tokens_ = inbox_tokens_;
     taken_rows_ = inbox_rows_;
-    busy_.store(true);
   }
   for (Submission& s : submissions) Begin(std::move(s));
   for (const uint64_t handle : aborts) AbortNow(handle);

@@ -71,9 +71,7 @@ class ModelHost {
   const engine::Model& model() const { return *model_; }
   std::shared_ptr<const engine::Model> shared_model() const { return model_; }
   const MemoryPlan& memory() const { return memory_; }
-  // Steps so far, and whether one is running or due: the watchdog's view.
-  int64_t steps() const { return steps_.load(); }
-  bool busy() const { return busy_.load(); }
+  int64_t steps() const { return steps_.load(); }  // so far: the watchdog's view
 
  private:
   struct Submission {
@@ -142,7 +140,6 @@ class ModelHost {
   scheduler::ServiceTime service_time_;
 
   std::atomic<int64_t> live_{0}, steps_{0};
-  std::atomic<bool> busy_{false};
   std::thread thread_;
 };
 

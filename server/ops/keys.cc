@@ -61,7 +61,7 @@ absl::StatusOr<Tenant> KeySet::Authenticate(std::string_view bearer) const {
 absl::StatusOr<std::string> KeySet::Authorize(std::string_view bearer, bool admin) const {
   ASSIGN_OR_RETURN(const Tenant tenant, Authenticate(bearer));
   if (admin && !tenant.admin) {
-    return absl::PermissionDeniedError("this needs an API key with admin access");
+    return absl::PermissionDeniedError("this key may not manage models; use an admin key");
   }
   return tenant.id;
 }

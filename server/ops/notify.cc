@@ -91,10 +91,6 @@ absl::Status ServiceManager::Ready(std::string_view status) const {
   return Send(absl::StrCat("READY=1\nSTATUS=", OneLine(status), "\n"));
 }
 
-absl::Status ServiceManager::Status(std::string_view status) const {
-  return Send(absl::StrCat("STATUS=", OneLine(status), "\n"));
-}
-
 absl::Status ServiceManager::Stopping(std::string_view status) const {
   return Send(absl::StrCat("STOPPING=1\nSTATUS=", OneLine(status), "\n"));
 }

@@ -28,7 +28,6 @@ class ServiceManager {
 
   // Each fails with Unavailable when the manager's socket does not take the message.
   absl::Status Ready(std::string_view status) const;     // READY=1, with a line for its display
-  absl::Status Status(std::string_view status) const;    // STATUS=
   absl::Status Stopping(std::string_view status) const;  // STOPPING=1
   absl::Status Watchdog() const;                         // WATCHDOG=1
   // Startup or shutdown takes `more` longer from now: EXTEND_TIMEOUT_USEC=.

@@ -62,7 +62,8 @@ constexpr Option kOptions[] = {
     {"pool_threads", "server", K::kCount, &Config::pool_threads, "threads", 1, 64, "",
      "Threads that parse requests, render templates, tokenise and write answers"},
     {"drain_timeout_s", "server", K::kDuration, &Config::drain_timeout_s, "s", 0, kDay, "",
-     "After SIGTERM, how long running requests may finish; the service manager must wait longer"},
+     "After SIGTERM, how long running requests may finish; systemd is asked to wait 30 s longer, "
+     "others must be told to"},
 
     {"default_model", "engine", K::kText, &Config::default_model, "", 0, 0, "",
      "Model of requests that name none; empty: the first one", "", "smollm2"},

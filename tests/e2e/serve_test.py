@@ -250,6 +250,21 @@ class Lifecycle(CuvilTest):
         self.addCleanup(daemon.kill)
         self.assertEqual(daemon.request("GET", "/readyz")[0], 200)
 
+    def test_the_service_manager_is_told_and_asked_to_wait(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            path = self.scratch / "notify"
+            manager.bind(str(path))
+            manager.settimeout(60)
+            env = self.environment(NOTIFY_SOCKET=str(path))
+            daemon = Daemon(self.scratch, env, "--drain-timeout-s", "100")
+            self.addCleanup(daemon.kill)
+            self.assertEqual(manager.recv(4096), b"EXTEND_TIMEOUT_USEC=30000000\n")
+            self.assertEqual(manager.recv(4096), b"READY=1\nSTATUS=taking requests\n")
+            daemon.process.send_signal(signal.SIGTERM)
+            self.assertEqual(manager.recv(4096), b"STOPPING=1\nSTATUS=finishing what runs\n")
+            self.assertEqual(manager.recv(4096), b"EXTEND_TIMEOUT_USEC=130000000\n")
+            self.assertEqual(daemon.stop(), 0)
+
     def test_plan_and_config(self) -> None:
         plan = self.ok("serve", "--plan", "--json", "--model", str(LLAMA)).json()
         model = plan["models"][0]
