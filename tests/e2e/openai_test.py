@@ -60,9 +60,7 @@ class Chat(DaemonTest):
                 self.assertEqual(len(text), extra.get("n", 1))
                 self.assertEqual(usage.prompt_tokens, whole.usage.prompt_tokens)
                 self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
-                self.assertEqual(
-                    usage.total_tokens, usage.prompt_tokens + usage.completion_tokens
-                )
+                self.assertEqual(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens)
 
     def test_stream_helper_accepts_it(self) -> None:
         with self.client.chat.completions.stream(
@@ -189,7 +187,12 @@ class Completions(DaemonTest):
 
     def test_prompts_of_every_kind(self) -> None:
         tokens = [5, 6, 7, 8]
-        for prompt, count in (("Hello", 1), (["Hello", "there"], 2), (tokens, 1), ([tokens, [9]], 2)):
+        for prompt, count in (
+            ("Hello", 1),
+            (["Hello", "there"], 2),
+            (tokens, 1),
+            ([tokens, [9]], 2),
+        ):
             with self.subTest(prompt=prompt):
                 fields: dict[str, Any] = {"model": "tiny", "prompt": prompt, "temperature": 0}
                 whole = self.client.completions.create(max_tokens=6, **fields)
@@ -255,7 +258,9 @@ class Completions(DaemonTest):
 class Embeddings(DaemonTest):
     def test_float_and_base64(self) -> None:
         c = client(self.daemon)
-        floats = c.embeddings.create(model="tiny", input=["Hello", "there"], encoding_format="float")
+        floats = c.embeddings.create(
+            model="tiny", input=["Hello", "there"], encoding_format="float"
+        )
         self.assertEqual([d.index for d in floats.data], [0, 1])
         # The client asks for base64 by itself and decodes it.
         default = c.embeddings.create(model="tiny", input=["Hello", "there"])
