@@ -155,7 +155,9 @@ void Answer::End(int k, const scheduler::Ended& ended, int64_t now_us) {
 }
 
 void Answer::AddPromptLogprobs(engine::SampledToken token) {
-  pending_.prompt_logprobs.push_back(std::move(token));
+  prompt_logprobs_.push_back(std::move(token));
+  if (prompt_logprobs_.size() < request_.prompt.size()) return;
+  pending_.prompt_logprobs = std::move(prompt_logprobs_);
   dirty_ = true;
 }
 

@@ -42,6 +42,8 @@ class Answer {
   bool Take(int k, engine::SampledToken token, int64_t now_us);
   // The scheduler's word that the choice is over.
   void End(int k, const scheduler::Ended& ended, int64_t now_us);
+  // In the prompt's order. They leave together: a prompt may take many steps, and doors write them
+  // as one list.
   void AddPromptLogprobs(engine::SampledToken token);
   // Adds a row's hidden state to the pool.
   void Pool(absl::Span<const float> hidden);
@@ -71,6 +73,7 @@ class Answer {
   const int64_t submitted_us_;
   std::vector<Choice> choices_;
   Events pending_;
+  std::vector<engine::SampledToken> prompt_logprobs_;  // until there is one for each token
   bool dirty_ = false, counts_tokens_ = false;
   int open_ = 0;
   std::vector<double> pooled_;

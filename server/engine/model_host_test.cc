@@ -330,6 +330,30 @@ TEST_F(ModelHostTest, AOneTokenPromptIsListedWithItsLogprobsOnce) {
   EXPECT_EQ(result.tokens[0], Alone(r));
 }
 
+// Each step handed on what it had: doors took the last part for the whole list.
+TEST_F(ModelHostTest, PromptLogprobsOfSeveralStepsComeAsOneList) {
+  const auto host = Start();
+  GenerateRequest r = Request(TestTokens(700, 9), 2);  // more rows than a step has
+  r.prompt_logprobs = 1;
+  const Collector::Result alone = Run(*host, r);
+  EXPECT_EQ(alone.prompt_logprob_events, 1);
+  ASSERT_EQ(alone.prompt_logprobs.size(), r.prompt.size());
+  // While others get tokens a prompt is fed in smaller parts.
+  const auto busy = Start({.itl_target_us = 1});
+  auto other = std::make_shared<Collector>();
+  const uint64_t handle = next_++;
+  ASSERT_EQ(busy->Submit(handle, Request(TestTokens(20, 3), -1), other), absl::OkStatus());
+  other->WaitForTokens(1);
+  const Collector::Result beside = Run(*busy, r);
+  busy->Abort(handle);
+  EXPECT_EQ(beside.prompt_logprob_events, 1);
+  ASSERT_EQ(beside.prompt_logprobs.size(), r.prompt.size());
+  for (size_t i = 0; i < r.prompt.size(); ++i) {
+    EXPECT_EQ(beside.prompt_logprobs[i].id, r.prompt[i]);
+    EXPECT_EQ(beside.prompt_logprobs[i].logprob, alone.prompt_logprobs[i].logprob) << i;
+  }
+}
+
 TEST_F(ModelHostTest, AnEmbeddingDoesNotDependOnItsNeighbours) {
   const auto host = Start();
   GenerateRequest r = Request(TestTokens(90, 11), 0);

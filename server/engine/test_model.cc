@@ -50,6 +50,7 @@ void Collector::OnEvents(Events events) {
     result_.text[e.choice] += e.text;
     result_.reasons[e.choice] = e.reason;
   }
+  if (!events.prompt_logprobs.empty()) ++result_.prompt_logprob_events;
   for (auto& t : events.prompt_logprobs) result_.prompt_logprobs.push_back(std::move(t));
   if (events.done) {
     ++result_.ends;

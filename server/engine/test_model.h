@@ -35,6 +35,7 @@ class Collector : public AnswerSink {
     std::vector<FinishReason> reasons;
     Events last;
     std::vector<engine::SampledToken> prompt_logprobs;
+    int prompt_logprob_events = 0;
     int ends = 0;  // events with done
   };
   Result result() const;  // REQUIRES: Wait has returned
