@@ -55,8 +55,10 @@ absl::Status Scheduler::Check() const {
     return fail("a committed step without progress: ", guaranteed, " guaranteed, ", in_flight,
                 " in flight");
   }
+  const auto present = static_cast<int64_t>(sequences_.size());
   if (queued != queue_requests_ || queued_tokens != queue_tokens_ || queued_rows != queue_rows_ ||
-      queued > options_.queue_requests_max || queued_tokens > options_.queue_tokens_max) {
+      present > options_.sequences_max + options_.queue_requests_max ||
+      (present > options_.sequences_max && queued_tokens > options_.queue_tokens_max)) {
     return fail("queue of ", queued, " sequences, ", queued_tokens, " tokens and ", queued_rows,
                 " rows, kept ", queue_requests_, ", ", queue_tokens_, " and ", queue_rows_);
   }

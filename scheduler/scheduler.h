@@ -36,9 +36,9 @@ struct Options {
   int sequences_max = 64;  // running at once; at most rows_max, so that all can decode in a step
   bool prefix_cache = true;
 
-  // Sequences and prompt tokens that may wait without ever having run. Beyond, "try again later"
-  // is the honest answer: 512 sequences are eight full batches; a million tokens are minutes of
-  // prefill on a CPU.
+  // Sequences beyond sequences_max, and prompt tokens, that may wait (queue_limits.h). Beyond, "try
+  // again later" is the honest answer: 512 sequences are eight full batches; a million tokens are
+  // minutes of prefill on a CPU.
   int64_t queue_requests_max = 512;
   int64_t queue_tokens_max = int64_t{1} << 20;
   // While anyone decodes, a step shall not take longer: 100 ms between tokens still reads as

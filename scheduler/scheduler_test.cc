@@ -365,6 +365,7 @@ TEST(Scheduler, AShortDeadlineIsTriedWhereNobodyElseWaits) {
 
 TEST(Scheduler, RefusesWithTheLimitAndItsName) {
   Options o = Small();
+  o.sequences_max = 1;
   o.queue_requests_max = 2;
   o.queue_tokens_max = 30;
   Scheduler s(o);
@@ -377,9 +378,10 @@ TEST(Scheduler, RefusesWithTheLimitAndItsName) {
   EXPECT_FALSE(refused({.prompt = Prompt(4), .trim = {.max_kv_len = 2, .sinks = 2}}).ok());
   EXPECT_TRUE(s.Submit({.prompt = Prompt(20)}, 0).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(refused({.prompt = Prompt(20)})));
-  EXPECT_TRUE(absl::IsResourceExhausted(s.CheckRoom(2, 2)));
+  EXPECT_TRUE(absl::IsResourceExhausted(s.CheckRoom(3, 2)));
   EXPECT_TRUE(s.Submit({.prompt = Prompt(2)}, 0).ok());
-  EXPECT_THAT(refused({.prompt = Prompt(2)}).message(), HasSubstr("limit of 2"));
+  EXPECT_TRUE(s.Submit({.prompt = Prompt(2)}, 0).ok());
+  EXPECT_THAT(refused({.prompt = Prompt(2)}).message(), HasSubstr("queue_requests, which is 2"));
   s.BeginDrain();
   EXPECT_TRUE(absl::IsUnavailable(refused({.prompt = Prompt(2)})));
   EXPECT_TRUE(s.Check().ok());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "scheduler/queue_limits.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/sequence_state.h"
 
@@ -53,17 +54,12 @@ absl::Status Scheduler::CheckRoom(int64_t sequences, int64_t prompt_tokens) cons
   if (draining_) {
     return absl::UnavailableError("the model is draining: it takes no new requests");
   }
-  if (sequences > options_.queue_requests_max - queue_requests_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "queue full: ", queue_requests_, " sequences wait, ", sequences,
-        " more exceed the limit of ", options_.queue_requests_max, "; try again later"));
-  }
-  if (prompt_tokens > options_.queue_tokens_max - queue_tokens_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("queue full: ", queue_tokens_, " prompt tokens wait, ", prompt_tokens,
-                     " more exceed the limit of ", options_.queue_tokens_max, "; try again later"));
-  }
-  return absl::OkStatus();
+  return CheckQueue(
+      {.places = options_.sequences_max,
+       .sequences = options_.queue_requests_max,
+       .tokens = options_.queue_tokens_max},
+      {.present = static_cast<int64_t>(sequences_.size()), .waiting_tokens = queue_tokens_},
+      sequences, prompt_tokens);
 }
 
 absl::StatusOr<SequenceId> Scheduler::Submit(Spec spec, int64_t now_us) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/engine.h"
+#include "scheduler/queue_limits.h"
 #include "server/api/param.h"
 #include "server/api/retry.h"
 #include "server/engine/model_host.h"
@@ -61,17 +62,17 @@ absl::Status ModelHost::CheckRoomLocked(const Ask& ask) const {
     return absl::UnavailableError("the server takes no new requests: it is stopping; try another");
   }
   const int64_t waiting = load_.waiting + inbox_sequences_;
-  const int64_t tokens = waiting_tokens_ + inbox_tokens_;
-  const bool waits = load_.running + waiting >= options_.sequences_max;
+  const int64_t present = load_.running + waiting;
+  const bool waits = present >= options_.sequences_max;
   const int64_t wait_us = waits ? service_time_.WaitUs(waiting_rows_ + inbox_rows_) : 0;
-  if (waiting + ask.sequences > options_.queue_requests_max ||
-      tokens + ask.sequences * ask.prompt_tokens > options_.queue_tokens_max) {
-    // Half a queue later there is room for all who are told so now.
-    return WithRetryAfter(absl::ResourceExhaustedError(
-                              absl::StrCat("the queue is full: ", waiting, " sequences with ",
-                                           tokens, " prompt tokens wait; try again later")),
-                          wait_us / 2);
-  }
+  const absl::Status room =
+      scheduler::CheckQueue({.places = options_.sequences_max,
+                             .sequences = options_.queue_requests_max,
+                             .tokens = options_.queue_tokens_max},
+                            {.present = present, .waiting_tokens = waiting_tokens_ + inbox_tokens_},
+                            ask.sequences, ask.sequences * ask.prompt_tokens);
+  // Half a queue later there is room for all who are told so now.
+  if (!room.ok()) return WithRetryAfter(room, wait_us / 2);
   const int64_t deadline_us = DeadlineMs(ask.deadline_ms) * 1000;
   const int64_t needs_us = wait_us + std::max(wait_us, service_time_.StayUs(ask.max_tokens));
   if (wait_us > 0 && deadline_us > 0 && needs_us > deadline_us) {

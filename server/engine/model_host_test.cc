@@ -217,7 +217,7 @@ TEST_F(ModelHostTest, APromptAloneMayFillTheContext) {
 }
 
 TEST_F(ModelHostTest, RefusalsAreSentences) {
-  const auto host = Start({.queue_requests_max = 4});
+  const auto host = Start();
   auto refused = [&](GenerateRequest r) {
     auto sink = std::make_shared<Collector>();
     const absl::Status s = host->Submit(next_++, std::move(r), sink);
@@ -236,11 +236,18 @@ TEST_F(ModelHostTest, RefusalsAreSentences) {
   r = Request({1, 2}, 1);
   r.sampling.top_p = std::nan("");
   EXPECT_TRUE(absl::IsInvalidArgument(refused(r)));
-  r = Request({1, 2}, 1);
-  r.choices = 5;
-  EXPECT_TRUE(absl::IsResourceExhausted(refused(r)));
   host->BeginDrain();
   EXPECT_TRUE(absl::IsUnavailable(refused(Request({1, 2}, 1))));
+}
+
+// It was told to try again later, for ever.
+TEST_F(ModelHostTest, AnIdleHostTakesWhatIsLargerThanItsQueue) {
+  const auto host = Start({.queue_requests_max = 4, .queue_tokens_max = 100});
+  GenerateRequest r = Request(TestTokens(200, 1), 3);
+  r.choices = 8;
+  const Collector::Result result = Run(*host, r);
+  EXPECT_EQ(result.last.status, absl::OkStatus());
+  EXPECT_EQ(result.tokens.size(), 8u);
 }
 
 // What had left the inbox and was not in the published load yet counted as nothing: too many were

@@ -93,10 +93,11 @@ constexpr Option kOptions[] = {
 
     {"max_running", "limits", K::kCount, &Config::max_running, "sequences", 1, kStepRows, "",
      "Sequences that share steps"},
-    {"queue_requests", "limits", K::kCount, &Config::queue_requests, "requests", 1, 1e6, "",
-     "Requests that may wait; more get 429 with Retry-After"},
+    {"queue_requests", "limits", K::kCount, &Config::queue_requests, "sequences", 1, 1e6, "",
+     "Sequences (each choice of a request is one) that may wait besides the max_running that have "
+     "places; more get 429 with Retry-After"},
     {"queue_tokens", "limits", K::kCount, &Config::queue_tokens, "tokens", 1, 1e9, "",
-     "Prompt tokens that may wait; more get 429 with Retry-After"},
+     "Prompt tokens of sequences that may wait for a place; more get 429 with Retry-After"},
     {"itl_target_ms", "limits", K::kDuration, &Config::itl_target_ms, "ms", 0, 60000, "",
      "Time between two tokens that prompts must leave to running streams; 0: prompts go first"},
     {"request_timeout_s", "limits", K::kDuration, &Config::request_timeout_s, "s", 0.1, 7 * kDay,
