@@ -79,20 +79,13 @@ absl::StatusOr<Planned> PlanModel(const server::ModelSpec& spec, const server::P
   if (!compiled.from_cache || sampler->kernels_emitted() > 0)
     planned.compiler = std::max<int64_t>(0, StatusBytes("VmRSS") - before);
   MemoryReport::Row& row = planned.row;
-  const kvcache::TrimPolicy trim{spec.trim.max_kv_len, spec.trim.sinks};
   const int page_tokens = compiled.program->states[0].page_tokens;
-  RETURN_IF_ERROR(engine::CheckTrim(trim, config, page_tokens));
-  row.plan = server::PlanMemory(*compiled.program,
-                                {.context = config.context_length,
-                                 .vocab_size = config.vocab_size,
-                                 .embedding_size = config.n_embd,
-                                 .code_bytes = static_cast<int64_t>(compiled.code->code_bytes()),
-                                 .workers = pool.threads,
-                                 .sequences_max = pool.sequences_max,
-                                 .kv_tokens = spec.kv_tokens,
-                                 .limit = pool.memory_limit,
-                                 .trim = trim,
-                                 .sequence_tokens = sequence_tokens});
+  RETURN_IF_ERROR(engine::CheckTrim({spec.trim.max_kv_len, spec.trim.sinks}, config, page_tokens));
+  server::MemoryRequest request = server::MemoryRequestOf(
+      config, pool.threads, static_cast<int64_t>(compiled.code->code_bytes()),
+      server::HostOptionsOf(pool, spec));
+  request.sequence_tokens = sequence_tokens;
+  row.plan = server::PlanMemory(*compiled.program, request);
   row.kv_tokens = row.plan.pages * page_tokens;
   return planned;
 }

@@ -39,6 +39,19 @@ bool Scores(const GenerateRequest& r, int choice, const scheduler::Work& work) {
 
 }  // namespace
 
+MemoryRequest MemoryRequestOf(const gguf::ModelConfig& config, int workers, int64_t code_bytes,
+                              const HostOptions& options) {
+  return {.context = config.context_length,
+          .vocab_size = config.vocab_size,
+          .embedding_size = config.n_embd,
+          .code_bytes = code_bytes,
+          .workers = workers,
+          .sequences_max = options.sequences_max,
+          .kv_tokens = options.kv_tokens,
+          .limit = options.memory_limit,
+          .trim = {options.trim.max_kv_len, options.trim.sinks}};
+}
+
 ModelHost::ModelHost(std::shared_ptr<const engine::Model> model, const HostOptions& options,
                      EngineObserver* observer)
     : model_(std::move(model)), options_(options), observer_(observer) {}
@@ -48,17 +61,9 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Start(
     EngineObserver* observer) {
   std::unique_ptr<ModelHost> host(new ModelHost(std::move(model), options, observer));
   const engine::Model& m = *host->model_;
-  const kvcache::TrimPolicy trim{options.trim.max_kv_len, options.trim.sinks};
-  RETURN_IF_ERROR(engine::CheckTrim(trim, m));
-  host->memory_ = PlanMemory(m.program(), {.context = m.config().context_length,
-                                           .vocab_size = m.config().vocab_size,
-                                           .embedding_size = m.config().n_embd,
-                                           .code_bytes = m.code().bytes(),
-                                           .workers = m.threads(),
-                                           .sequences_max = options.sequences_max,
-                                           .kv_tokens = options.kv_tokens,
-                                           .limit = options.memory_limit,
-                                           .trim = trim});
+  RETURN_IF_ERROR(engine::CheckTrim({options.trim.max_kv_len, options.trim.sinks}, m));
+  host->memory_ =
+      PlanMemory(m.program(), MemoryRequestOf(m.config(), m.threads(), m.code().bytes(), options));
   ASSIGN_OR_RETURN(host->runner_,
                    engine::StepRunner::Create(host->model_, {.pages = host->memory_.pages,
                                                              .sequences_max = options.sequences_max,

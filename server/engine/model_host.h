@@ -45,6 +45,11 @@ struct HostOptions {
   bool pin = false;
 };
 
+// What the memory of a host with these options is planned from: asked before a load, by the host
+// itself, and by `serve --plan`.
+MemoryRequest MemoryRequestOf(const gguf::ModelConfig& config, int workers, int64_t code_bytes,
+                              const HostOptions& options);
+
 class ModelHost {
  public:
   // Maps memory and starts the step thread. Errors of StepRunner and Sampler; InvalidArgument for

@@ -51,6 +51,9 @@ struct PoolOptions {
   bool pin = false;
 };
 
+// Of the host that serves `spec`, but for its part of a memory limit.
+HostOptions HostOptionsOf(const PoolOptions& pool, const ModelSpec& spec);
+
 class ModelPool : public Backend {
  public:
   // InvalidArgument for no model, or two of one name. Loads begin with Start.
@@ -106,8 +109,6 @@ class ModelPool : public Backend {
   absl::Status StartHost(Entry* entry, std::shared_ptr<const engine::Model> model, double begin_s);
   // Room for `bytes` more, putting idle models to rest if need be.
   absl::Status MakeRoom(Entry* entry, int64_t bytes);
-  HostOptions HostOptionsOf(const Entry& entry) const;
-  MemoryRequest MemoryRequestOf(const gguf::ModelConfig& config, const Entry& entry) const;
   void SetState(Entry* entry, ModelState state, const std::string& error = "");
   // REQUIRES for these two: mutex_ is held.
   absl::StatusOr<Entry*> FindEntry(std::string_view name) const;

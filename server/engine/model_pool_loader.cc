@@ -62,31 +62,20 @@ void ModelPool::SetState(Entry* entry, ModelState state, const std::string& erro
   if (observer_ != nullptr) observer_->OnModelState(entry->spec.name, state, error);
 }
 
-HostOptions ModelPool::HostOptionsOf(const Entry& e) const {
-  return {.name = e.spec.name,
-          .kv_tokens = e.spec.kv_tokens,
-          .sequences_max = options_.sequences_max,
-          .queue_requests_max = options_.queue_requests_max,
-          .queue_tokens_max = options_.queue_tokens_max,
-          .itl_target_us = options_.itl_target_us,
-          .prefix_cache = options_.prefix_cache,
-          .trim = e.spec.trim,
-          .deadline_ms_max = options_.deadline_ms_max,
-          .memory_limit = options_.memory_limit,
-          .cache_dir = options_.cache_dir,
-          .tenant_weights = options_.tenant_weights,
-          .pin = options_.pin};
-}
-
-MemoryRequest ModelPool::MemoryRequestOf(const gguf::ModelConfig& config,
-                                         const Entry& entry) const {
-  return {.context = config.context_length,
-          .vocab_size = config.vocab_size,
-          .embedding_size = config.n_embd,
-          .workers = options_.threads > 0 ? options_.threads : UsableCores(),
-          .sequences_max = options_.sequences_max,
-          .kv_tokens = entry.spec.kv_tokens,
-          .limit = options_.memory_limit};
+HostOptions HostOptionsOf(const PoolOptions& pool, const ModelSpec& spec) {
+  return {.name = spec.name,
+          .kv_tokens = spec.kv_tokens,
+          .sequences_max = pool.sequences_max,
+          .queue_requests_max = pool.queue_requests_max,
+          .queue_tokens_max = pool.queue_tokens_max,
+          .itl_target_us = pool.itl_target_us,
+          .prefix_cache = pool.prefix_cache,
+          .trim = spec.trim,
+          .deadline_ms_max = pool.deadline_ms_max,
+          .memory_limit = pool.memory_limit,
+          .cache_dir = pool.cache_dir,
+          .tenant_weights = pool.tenant_weights,
+          .pin = pool.pin};
 }
 
 // Idle models that came on request go to sleep, the longest unused first; the rest is an answer.
@@ -125,8 +114,9 @@ void ModelPool::LoadNow(Entry* entry) {
                            .serve_first = true};
   load.admit = [&](const gguf::ModelConfig& config, const runtime::Program& program,
                    int64_t code_bytes) {
-    MemoryRequest request = MemoryRequestOf(config, *entry);
-    request.code_bytes = code_bytes;
+    const int workers = options_.threads > 0 ? options_.threads : UsableCores();
+    const MemoryRequest request =
+        MemoryRequestOf(config, workers, code_bytes, HostOptionsOf(options_, entry->spec));
     return MakeRoom(entry, PlanMemory(program, request).total());
   };
   auto model = engine::Model::Load(entry->spec.path, load);
@@ -170,7 +160,7 @@ absl::Status ModelPool::StartHost(Entry* entry, std::shared_ptr<const engine::Mo
       chat = std::make_unique<const text::ChatTemplate>(*std::move(parsed));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<ModelHost> host,
-                   ModelHost::Start(model, HostOptionsOf(*entry), observer_));
+                   ModelHost::Start(model, HostOptionsOf(options_, entry->spec), observer_));
   ModelInfo info{.name = entry->spec.name,
                  .state = ModelState::kReady,
                  .architecture = model->config().arch,
