@@ -41,6 +41,8 @@ int64_t StatusBytes(std::string_view key) {
 struct Planned {
   MemoryReport::Row row;
   std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const runtime::Program> program;
+  server::MemoryRequest request;
   int64_t compiler = 0;  // resident because of compiling; 0 when the cache had everything
 };
 
@@ -53,7 +55,8 @@ absl::Status MeasureTokenizer(const gguf::File& file, Planned* planned) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Planned> PlanModel(const server::ModelSpec& spec, const server::PoolOptions& pool,
+// Everything but the row's plan, which depends on the other models.
+absl::StatusOr<Planned> ReadModel(const server::ModelSpec& spec, const server::PoolOptions& pool,
                                   int64_t sequence_tokens, driver::ArtifactCache* cache) {
   Planned planned{.row = {.name = spec.name}};
   ASSIGN_OR_RETURN(const auto file, gguf::File::Open(spec.path));
@@ -78,16 +81,38 @@ absl::StatusOr<Planned> PlanModel(const server::ModelSpec& spec, const server::P
                                                                 .cache_dir = pool.cache_dir}));
   if (!compiled.from_cache || sampler->kernels_emitted() > 0)
     planned.compiler = std::max<int64_t>(0, StatusBytes("VmRSS") - before);
-  MemoryReport::Row& row = planned.row;
-  const int page_tokens = compiled.program->states[0].page_tokens;
-  RETURN_IF_ERROR(engine::CheckTrim({spec.trim.max_kv_len, spec.trim.sinks}, config, page_tokens));
-  server::MemoryRequest request = server::MemoryRequestOf(
-      config, pool.threads, static_cast<int64_t>(compiled.code->code_bytes()),
-      server::HostOptionsOf(pool, spec));
-  request.sequence_tokens = sequence_tokens;
-  row.plan = server::PlanMemory(*compiled.program, request);
-  row.kv_tokens = row.plan.pages * page_tokens;
+  RETURN_IF_ERROR(engine::CheckTrim({spec.trim.max_kv_len, spec.trim.sinks}, config,
+                                    compiled.program->states[0].page_tokens));
+  planned.program = compiled.program;
+  planned.request = server::MemoryRequestOf(config, pool.threads,
+                                            static_cast<int64_t>(compiled.code->code_bytes()),
+                                            server::HostOptionsOf(pool, spec));
+  planned.request.sequence_tokens = sequence_tokens;
   return planned;
+}
+
+// As ModelPool does: models that load at start divide the limit, the others have what those leave.
+void PlanModels(const server::PoolOptions& pool, std::vector<Planned>* models) {
+  std::vector<server::MemoryNeed> needs;
+  for (size_t i = 0; i < models->size(); ++i) {
+    const Planned& m = (*models)[i];
+    if (pool.models[i].preload) needs.push_back({m.program.get(), m.request});
+  }
+  const std::vector<int64_t> parts = server::DivideLimit(pool.memory_limit, needs);
+  int64_t left = pool.memory_limit;
+  const auto plan = [](int64_t limit, Planned* m) {
+    m->request.limit = limit;
+    m->row.plan = server::PlanMemory(*m->program, m->request);
+    m->row.kv_tokens = m->row.plan.pages * m->program->states[0].page_tokens;
+    return m->row.plan.total();
+  };
+  for (size_t i = 0, k = 0; i < models->size(); ++i) {
+    if (pool.models[i].preload) left -= plan(parts[k++], &(*models)[i]);
+  }
+  for (size_t i = 0; i < models->size(); ++i) {
+    if (pool.models[i].preload) continue;
+    plan(pool.memory_limit > 0 ? std::max<int64_t>(1, left) : 0, &(*models)[i]);
+  }
 }
 
 std::string SequenceText(const MemoryReport::Row& r) {
@@ -128,14 +153,17 @@ absl::StatusOr<MemoryReport> PlanDaemon(const server::DaemonOptions& options,
                       .limit = sized.pool.memory_limit,
                       .sizing = sized.sentence,
                       .kernels_are_kept = cache != nullptr};
-  std::vector<std::shared_ptr<const text::Tokenizer>> tokenizers;  // alive, as in the server
-  int64_t preloaded = 0;
+  std::vector<Planned> models;  // keeps tokenizers alive, as the server does
   for (const server::ModelSpec& spec : sized.pool.models) {
-    ASSIGN_OR_RETURN(Planned planned, PlanModel(spec, sized.pool, sequence_tokens, cache.get()));
-    tokenizers.push_back(std::move(planned.tokenizer));
-    report.compiler += planned.compiler;
-    if (spec.preload) preloaded += planned.row.plan.total();
-    report.models.push_back(std::move(planned.row));
+    ASSIGN_OR_RETURN(models.emplace_back(),
+                     ReadModel(spec, sized.pool, sequence_tokens, cache.get()));
+  }
+  PlanModels(sized.pool, &models);
+  int64_t preloaded = 0;
+  for (size_t i = 0; i < models.size(); ++i) {
+    report.compiler += models[i].compiler;
+    if (sized.pool.models[i].preload) preloaded += models[i].row.plan.total();
+    report.models.push_back(std::move(models[i].row));
   }
   report.fits = report.limit == 0 || preloaded <= report.limit;
   return report;

@@ -88,6 +88,18 @@ absl::StatusOr<std::shared_ptr<const text::Tokenizer>> ReadTokenizer(const gguf:
   return text::Tokenizer::Create(std::move(vocab));
 }
 
+absl::StatusOr<emit::Target> TargetOf(const LoadOptions& options) {
+  const CpuFeatures& features = AcquireCpuFeatures();
+  if (options.target.empty()) return emit::BestTarget(features);
+  ASSIGN_OR_RETURN(const emit::Target target, emit::FindTarget(options.target));
+  if (!emit::Runs(target, features)) {
+    return absl::InvalidArgumentError(absl::StrCat("target ", options.target,
+                                                   " does not run on this CPU (", features.model,
+                                                   "); leave --target out to use the best it has"));
+  }
+  return target;
+}
+
 }  // namespace
 
 std::string DefaultCacheDir(const std::string& flag) {
@@ -106,6 +118,16 @@ absl::StatusOr<ir::Graph> StepGraphOf(const gguf::File& file, const gguf::ModelC
   return gguf::BuildGraph(config, tensors, {.rows_max = defaults.prefill_rows});
 }
 
+absl::StatusOr<Outline> ReadOutline(const std::string& path, const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const auto file, gguf::File::Open(path));
+  ASSIGN_OR_RETURN(gguf::ModelConfig config, gguf::ReadConfig(*file));
+  ASSIGN_OR_RETURN(const ir::Graph graph, StepGraphOf(*file, config));
+  driver::CompileOptions compile{.numerics = options.numerics};
+  ASSIGN_OR_RETURN(compile.target, TargetOf(options));
+  ASSIGN_OR_RETURN(runtime::Program program, driver::PlanProgram(graph, compile));
+  return Outline{std::move(config), std::move(program)};
+}
+
 absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path,
                                                          const LoadOptions& options) {
   const double start = Now();
@@ -113,17 +135,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
   m->path_ = path;
   m->numerics_ = options.numerics;
   m->threads_ = options.threads > 0 ? options.threads : UsableCores();
-  const CpuFeatures& features = AcquireCpuFeatures();
-  if (options.target.empty()) {
-    ASSIGN_OR_RETURN(m->target_, emit::BestTarget(features));
-  } else {
-    ASSIGN_OR_RETURN(m->target_, emit::FindTarget(options.target));
-    if (!emit::Runs(m->target_, features)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("target ", options.target, " does not run on this CPU (", features.model,
-                       "); leave --target out to use the best it has"));
-    }
-  }
+  ASSIGN_OR_RETURN(m->target_, TargetOf(options));
   ASSIGN_OR_RETURN(m->file_, gguf::File::Open(path));
   ASSIGN_OR_RETURN(m->config_, gguf::ReadConfig(*m->file_));
   // Vocabulary and tokenizer take as long as the rest: build them beside the compiler.

@@ -97,6 +97,14 @@ class Model {
 // The graph of the model's step with the program's row limits: what `compile` and `explain` show.
 absl::StatusOr<ir::Graph> StepGraphOf(const gguf::File& file, const gguf::ModelConfig& config);
 
+// What a model will take, before anything of it is loaded: from the file's head, in milliseconds.
+struct Outline {
+  gguf::ModelConfig config;
+  runtime::Program program;  // without code
+};
+// Errors as of Model::Load.
+absl::StatusOr<Outline> ReadOutline(const std::string& path, const LoadOptions& options);
+
 // The artifact cache folder: the flag, else CUVIL_CACHE_DIR, else XDG_CACHE_HOME/cuvil, else
 // HOME/.cache/cuvil; empty when none of them is set.
 std::string DefaultCacheDir(const std::string& flag);

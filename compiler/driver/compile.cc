@@ -114,6 +114,17 @@ void StoreCached(const std::string& key, const Json& components, const CompileOp
     out.cache_note = std::string(s.message());
 }
 
+absl::StatusOr<plan::StepProgram> PlanGraph(const ir::Graph& graph, const CompileOptions& options) {
+  ir::Graph optimised = graph;
+  RETURN_IF_ERROR(passes::RunPasses(optimised, passes::GraphPasses()));
+  ASSIGN_OR_RETURN(const std::vector<passes::Group> groups, passes::Partition(optimised));
+  return plan::PlanStep(optimised, groups,
+                        {.numerics = options.numerics,
+                         .machine = MachineOf(options.target),
+                         .decode_rows = options.decode_rows,
+                         .prefill_rows = options.prefill_rows});
+}
+
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -162,14 +173,7 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
       return out;
     }
   }
-  ir::Graph optimised = graph;
-  RETURN_IF_ERROR(passes::RunPasses(optimised, passes::GraphPasses()));
-  ASSIGN_OR_RETURN(const std::vector<passes::Group> groups, passes::Partition(optimised));
-  plan::StepOptions step{.numerics = options.numerics,
-                         .machine = MachineOf(options.target),
-                         .decode_rows = options.decode_rows,
-                         .prefill_rows = options.prefill_rows};
-  ASSIGN_OR_RETURN(plan::StepProgram planned, plan::PlanStep(optimised, groups, step));
+  ASSIGN_OR_RETURN(plan::StepProgram planned, PlanGraph(graph, options));
   planned.program.key = key;
   planned.program.target = options.target.name;
 #ifdef CUVIL_DCHECK
@@ -194,6 +198,12 @@ absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOption
   }
   out.seconds = SecondsSince(start);
   return out;
+}
+
+absl::StatusOr<runtime::Program> PlanProgram(const ir::Graph& graph,
+                                             const CompileOptions& options) {
+  ASSIGN_OR_RETURN(plan::StepProgram planned, PlanGraph(graph, options));
+  return std::move(planned.program);
 }
 
 absl::StatusOr<Compiled> CompileRest(const Compiled& first, const std::atomic<bool>* cancel) {

@@ -71,6 +71,10 @@ std::string KeyOf(const Json& components);
 // graph.
 absl::StatusOr<Compiled> CompileStep(const ir::Graph& graph, const CompileOptions& options);
 
+// The program that CompileStep would give, before any of its code: what it will take, in
+// milliseconds. Figures of kernels are 0. Errors as of CompileStep.
+absl::StatusOr<runtime::Program> PlanProgram(const ir::Graph& graph, const CompileOptions& options);
+
 // The other part of a step that was compiled with serve_first: the result is whole, and the same as
 // a call without it would have given; its program is equal to that of `first` but for the figures
 // of kernels. The cache is not written: StoreRest does that, when nobody waits. Cancelled once

@@ -1,6 +1,7 @@
 #include "server/engine/memory_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -36,13 +37,48 @@ MemoryPlan PlanMemory(const runtime::Program& program, const MemoryRequest& requ
     if (request.limit > 0) {
       const int64_t room =
           std::max<int64_t>(0, request.limit - plan.weights - plan.code - plan.workspace);
-      tokens = std::min(tokens, room / state.page_bytes * state.page_tokens);
+      // One page at least: that it does not fit is said of the whole model, with its sizes.
+      const int64_t pages = std::max<int64_t>(1, room / state.page_bytes);
+      tokens = std::min(tokens, pages * state.page_tokens);
     }
   }
   plan.pages = CeilDiv<int64_t>(tokens, state.page_tokens);
   plan.kv = plan.pages * state.page_bytes;
   plan.sequence = PlanSequence(program, request);
   return plan;
+}
+
+std::vector<int64_t> DivideLimit(int64_t limit, absl::Span<const MemoryNeed> needs) {
+  std::vector<int64_t> parts(needs.size(), 0);
+  if (limit <= 0) return parts;
+  int64_t room = limit;
+  std::vector<std::pair<int64_t, size_t>> wanted;  // bytes for default pool and code, and whose
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (needs[i].program == nullptr) continue;
+    MemoryRequest request = needs[i].request;
+    request.limit = 0;
+    const MemoryPlan plan = PlanMemory(*needs[i].program, request);
+    parts[i] = plan.weights + plan.workspace;
+    // Code comes out of a default pool's share; beside a pool that was asked for it needs room.
+    const int64_t rest = plan.kv + kCodeBytesExpected;
+    if (request.kv_tokens == 0) {
+      wanted.emplace_back(rest, i);
+    } else {
+      parts[i] += rest;
+    }
+    room -= parts[i];
+  }
+  // The smallest first: what it leaves of its share is there for the larger ones. The largest has
+  // all that is left, so that a model alone plans with the whole limit.
+  std::sort(wanted.begin(), wanted.end());
+  auto left = static_cast<int64_t>(wanted.size());
+  for (const auto& [bytes, i] : wanted) {
+    const int64_t share = std::max<int64_t>(0, room) / left;
+    const int64_t pool = left-- > 1 ? std::min(bytes, share) : share;
+    parts[i] += pool;
+    room -= pool;
+  }
+  return parts;
 }
 
 }  // namespace cuvil::server

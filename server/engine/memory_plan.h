@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "kvcache/trim.h"
 #include "runtime/program.h"
 
@@ -51,5 +53,20 @@ inline constexpr int64_t kContextsDefault = 8;
 inline constexpr int64_t kLogitRowsMax = 64;
 
 MemoryPlan PlanMemory(const runtime::Program& program, const MemoryRequest& request);
+
+// What a model's machine code is taken for before it is compiled: well above any seen.
+inline constexpr int64_t kCodeBytesExpected = int64_t{4} << 20;
+
+// One of the models that share a limit.
+struct MemoryNeed {
+  const runtime::Program* program = nullptr;  // null: unknown, it gets nothing
+  MemoryRequest request;                      // its code and limit do not count
+};
+
+// Cuts a limit for models that are there together: what each may plan with, in their order, all 0
+// without a limit. Weights, workspace and the pools that were asked for come first; default pools
+// share the rest evenly, and what one does not want goes to the others. The same models get the
+// same parts whether or not their code is known, so that a plan and a start agree.
+std::vector<int64_t> DivideLimit(int64_t limit, absl::Span<const MemoryNeed> needs);
 
 }  // namespace cuvil::server

@@ -40,6 +40,37 @@ TEST(MemoryPlan, ALimitBoundsTheDefaultPoolOnly) {
   EXPECT_GT(PlanMemory(program, request).total(), request.limit);
 }
 
+// Each default pool was planned with the whole limit: the second model found nothing left.
+TEST(MemoryPlan, DefaultPoolsShareOneLimit) {
+  const runtime::Program program = SmallProgram();
+  MemoryRequest small = Request(), large = Request(), asked = Request();
+  small.context = 64;
+  asked.kv_tokens = 320;
+  const auto plan = [&](MemoryRequest request, int64_t limit) {
+    request.limit = limit;
+    request.code_bytes = kCodeBytesExpected / 2;
+    return PlanMemory(program, request);
+  };
+  const std::vector<MemoryNeed> needs = {
+      {&program, large}, {&program, small}, {}, {&program, asked}, {&program, large}};
+  const MemoryPlan whole = plan(large, 0);
+  // Room for one of the two large pools.
+  const int64_t fixed = 5000 + whole.workspace;
+  const int64_t limit =
+      4 * (fixed + kCodeBytesExpected) + plan(asked, 0).kv + plan(small, 0).kv + whole.kv;
+  const std::vector<int64_t> parts = DivideLimit(limit, needs);
+  ASSERT_EQ(parts.size(), 5u);
+  EXPECT_LE(parts[0] + parts[1] + parts[3] + parts[4], limit);
+  EXPECT_EQ(parts[2], 0);
+  EXPECT_EQ(parts[0], parts[4]);
+  EXPECT_EQ(parts[0], fixed + kCodeBytesExpected + whole.kv / 2);
+  EXPECT_EQ(plan(small, parts[1]).pages, plan(small, 0).pages);  // wants less than its share
+  EXPECT_LE(plan(asked, parts[3]).total(), parts[3]);
+  // One alone has all of it; without a limit there is nothing to divide.
+  EXPECT_EQ(DivideLimit(limit, {needs.data(), 1})[0], limit);
+  EXPECT_EQ(DivideLimit(0, needs), std::vector<int64_t>(5, 0));
+}
+
 TEST(MemoryPlan, ASequenceHoldsItsWholeLengthWithoutTrimming) {
   const runtime::Program program = SmallProgram();
   MemoryRequest request = Request();

@@ -107,6 +107,11 @@ class ModelPool : public Backend {
   void WakeNow(Entry* entry);
   void DropNow(Entry* entry, bool sleep);
   absl::Status StartHost(Entry* entry, std::shared_ptr<const engine::Model> model, double begin_s);
+  // Of the memory limit, what a model's plan may use: 0 without a limit.
+  int64_t LimitOf(Entry* entry);
+  void DivideLimitAmongPreloaded();
+  engine::LoadOptions LoadOptionsOf(const Entry& entry) const;
+  int Workers() const;
   // Room for `bytes` more, putting idle models to rest if need be.
   absl::Status MakeRoom(Entry* entry, int64_t bytes);
   void SetState(Entry* entry, ModelState state, const std::string& error = "");
@@ -127,6 +132,7 @@ class ModelPool : public Backend {
   bool stop_ = false;
   std::atomic<bool> draining_{false}, alive_{true};
   std::atomic<uint64_t> next_handle_{1};
+  bool limit_divided_ = false;  // the loader thread's
   std::thread loader_;
 };
 

@@ -32,6 +32,7 @@ class Served : public ServedModel {
 struct ModelPool::Entry {
   ModelSpec spec;
   uint64_t index = 0;
+  int64_t limit = 0;  // its part of the memory limit; the loader thread's
   // Guarded by the pool's mutex; written by the loader thread.
   ModelInfo info;
   std::shared_ptr<ModelHost> host;

@@ -78,6 +78,52 @@ HostOptions HostOptionsOf(const PoolOptions& pool, const ModelSpec& spec) {
           .pin = pool.pin};
 }
 
+// Models that load at start are there together, so each has a part that does not depend on who
+// comes first. One that comes on request has what they leave.
+int64_t ModelPool::LimitOf(Entry* entry) {
+  if (options_.memory_limit <= 0) return 0;
+  if (!std::exchange(limit_divided_, true)) DivideLimitAmongPreloaded();
+  if (entry->spec.preload && entry->limit > 0) return entry->limit;
+  std::lock_guard lock(mutex_);
+  int64_t left = options_.memory_limit;
+  for (const auto& e : entries_) {
+    if (e.get() != entry && e->spec.preload && e->host != nullptr) left -= e->memory.total();
+  }
+  return std::max<int64_t>(1, left);
+}
+
+void ModelPool::DivideLimitAmongPreloaded() {
+  std::vector<Entry*> preloaded;
+  for (const auto& e : entries_) {
+    if (e->spec.preload) preloaded.push_back(e.get());
+  }
+  if (preloaded.size() < 2) return;
+  std::vector<engine::Outline> outlines;
+  outlines.reserve(preloaded.size());  // needs point into it
+  std::vector<MemoryNeed> needs;
+  for (const Entry* e : preloaded) {
+    MemoryNeed& need = needs.emplace_back();
+    // What is wrong with its file is told by its own load.
+    auto outline = engine::ReadOutline(e->spec.path, LoadOptionsOf(*e));
+    if (!outline.ok()) continue;
+    need.program = &outlines.emplace_back(*std::move(outline)).program;
+    need.request =
+        MemoryRequestOf(outlines.back().config, Workers(), 0, HostOptionsOf(options_, e->spec));
+  }
+  const std::vector<int64_t> parts = DivideLimit(options_.memory_limit, needs);
+  for (size_t i = 0; i < parts.size(); ++i) preloaded[i]->limit = parts[i];
+}
+
+engine::LoadOptions ModelPool::LoadOptionsOf(const Entry& entry) const {
+  return {.numerics = entry.spec.numerics,
+          .target = entry.spec.target,
+          .threads = options_.threads,
+          .cache_dir = options_.cache_dir,
+          .serve_first = true};
+}
+
+int ModelPool::Workers() const { return options_.threads > 0 ? options_.threads : UsableCores(); }
+
 // Idle models that came on request go to sleep, the longest unused first; the rest is an answer.
 absl::Status ModelPool::MakeRoom(Entry* entry, int64_t bytes) {
   if (options_.memory_limit <= 0) return absl::OkStatus();
@@ -107,16 +153,12 @@ absl::Status ModelPool::MakeRoom(Entry* entry, int64_t bytes) {
 void ModelPool::LoadNow(Entry* entry) {
   SetState(entry, ModelState::kLoading);
   const double begin = SteadySeconds();
-  engine::LoadOptions load{.numerics = entry->spec.numerics,
-                           .target = entry->spec.target,
-                           .threads = options_.threads,
-                           .cache_dir = options_.cache_dir,
-                           .serve_first = true};
+  HostOptions host = HostOptionsOf(options_, entry->spec);
+  host.memory_limit = entry->limit = LimitOf(entry);
+  engine::LoadOptions load = LoadOptionsOf(*entry);
   load.admit = [&](const gguf::ModelConfig& config, const runtime::Program& program,
                    int64_t code_bytes) {
-    const int workers = options_.threads > 0 ? options_.threads : UsableCores();
-    const MemoryRequest request =
-        MemoryRequestOf(config, workers, code_bytes, HostOptionsOf(options_, entry->spec));
+    const MemoryRequest request = MemoryRequestOf(config, Workers(), code_bytes, host);
     return MakeRoom(entry, PlanMemory(program, request).total());
   };
   auto model = engine::Model::Load(entry->spec.path, load);
@@ -159,8 +201,9 @@ absl::Status ModelPool::StartHost(Entry* entry, std::shared_ptr<const engine::Mo
     if (auto parsed = text::ChatTemplate::Parse(source); parsed.ok())
       chat = std::make_unique<const text::ChatTemplate>(*std::move(parsed));
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<ModelHost> host,
-                   ModelHost::Start(model, HostOptionsOf(options_, entry->spec), observer_));
+  HostOptions options = HostOptionsOf(options_, entry->spec);
+  options.memory_limit = entry->limit;
+  ASSIGN_OR_RETURN(std::shared_ptr<ModelHost> host, ModelHost::Start(model, options, observer_));
   ModelInfo info{.name = entry->spec.name,
                  .state = ModelState::kReady,
                  .architecture = model->config().arch,

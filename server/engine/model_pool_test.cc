@@ -163,6 +163,31 @@ TEST_F(ModelPoolTest, OneBudgetForAll) {
   EXPECT_EQ(StateOf(*lazy, "a"), ModelState::kSleeping);
 }
 
+// The first default pool took the whole limit, and the second model failed.
+TEST_F(ModelPoolTest, TwoDefaultPoolsFitOneLimit) {
+  ModelSpec a = Spec("a"), b = Spec("b"), c = Spec("c", false);
+  a.kv_tokens = b.kv_tokens = c.kv_tokens = 0;
+  const auto alone = Create({.models = {a}});
+  WaitFor(*alone, "a", ModelState::kReady);
+  const MemoryPlan whole = alone->memory().at("a");
+  // Less than both want.
+  const int64_t limit = 2 * (whole.total() - whole.kv) + whole.kv;
+  const auto pool = Create({.models = {a, b}, .memory_limit = limit});
+  WaitFor(*pool, "a", ModelState::kReady);
+  WaitFor(*pool, "b", ModelState::kReady);
+  const auto plans = pool->memory();
+  EXPECT_EQ(plans.at("a").pages, plans.at("b").pages);
+  EXPECT_LE(plans.at("a").total() + plans.at("b").total(), limit);
+  EXPECT_GT(plans.at("a").kv, whole.kv / 3);
+  // One that comes on request has what is left.
+  a.kv_tokens = 2048;
+  const auto lazy = Create({.models = {a, c}, .memory_limit = limit / 2});
+  WaitFor(*lazy, "a", ModelState::kReady);
+  ASSERT_EQ(lazy->LoadModel("c"), absl::OkStatus());
+  WaitFor(*lazy, "c", ModelState::kReady);
+  EXPECT_LE(lazy->memory().at("a").total() + lazy->memory().at("c").total(), limit / 2);
+}
+
 TEST_F(ModelPoolTest, AMissingFileIsOneModelsFailure) {
   ModelSpec missing = Spec("missing");
   missing.path += ".gone";

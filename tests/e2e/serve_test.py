@@ -274,6 +274,31 @@ class Lifecycle(CuvilTest):
         self.refused(
             "serve", "--plan", "--model", str(LLAMA), "--queue-requets", "3", says="--queue-req"
         )
+
+    def test_two_default_pools_fit_one_limit_as_planned(self) -> None:
+        two = ("--model", f"a={LLAMA}", "--model", f"b={LLAMA}")
+        one = ("--threads", "1")
+        plan = self.ok("serve", "--plan", "--json", *one, *two).json()
+        whole = plan["models"][0]
+        fixed = whole["weights"] + whole["workspace"] + whole["code"]
+        limit = ("--memory-limit", str(2 * fixed + whole["kv"]))
+        plan = self.ok("serve", "--plan", "--json", *one, *two, *limit).json()
+        self.assertTrue(plan["fits"])
+        daemon = Daemon(self.scratch, self.environment(), *two[2:], *limit)
+        self.addCleanup(daemon.kill)
+        for _ in range(600):
+            states = [m["state"] for m in daemon.get("/admin/models")["models"]]
+            if "loading" not in states:
+                break
+            time.sleep(0.05)
+        self.assertEqual(states, ["ready", "ready"])
+        m = daemon.metrics()
+        for planned, name in zip(plan["models"], ("tiny", "b"), strict=True):
+            self.assertLess(planned["kv"], whole["kv"])
+            kv = m[f'cuvild_memory_bytes{{kind="kv",model="{name}"}}']
+            self.assertEqual(kv, planned["kv"])
+
+    def test_configuration(self) -> None:
         self.refused(
             *("serve", "--model", str(LLAMA), "--listen", "127.0.0.1:0", "--max-running", "600"),
             says="max_running: takes 1 to 512 sequences, not 600",
