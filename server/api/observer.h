@@ -38,6 +38,9 @@ class EngineObserver {
                             const Timings& timings) {}
   // `error`: of a load that failed.
   virtual void OnModelState(const std::string& model, ModelState state, const std::string& error) {}
+  // A model that became ready has all its weights now, or never will; steps before may have waited
+  // for them.
+  virtual void OnWeightsSettled(const std::string& model) {}
   // A phase of a load: "open", "compile", "host", "total" (weights landed). When the kernels were
   // not in the cache, "tier0" comes instead of "compile": the compilation until the model could
   // answer. Once the rest is there, "compile" is the whole of it, and "swap" the time from the

@@ -232,8 +232,10 @@ absl::Status ModelPool::StartHost(Entry* entry, std::shared_ptr<const engine::Mo
   }
   // It answers from here on; its last layers may still be landing.
   const absl::Status landed = model->weights().Wait();
-  if (observer_ != nullptr && landed.ok())
-    observer_->OnLoadPhase(entry->spec.name, "total", SteadySeconds() - begin_s);
+  if (observer_ != nullptr) {
+    observer_->OnWeightsSettled(entry->spec.name);
+    if (landed.ok()) observer_->OnLoadPhase(entry->spec.name, "total", SteadySeconds() - begin_s);
+  }
   ReportRest(observer_, entry->spec.name, *model);
   return absl::OkStatus();
 }

@@ -26,20 +26,20 @@ EngineReporter::EngineReporter(const Options& options, Metrics* metrics, Logger*
   }
 }
 
-Watchdog* EngineReporter::DogOf(const std::string& model) {
+EngineReporter::Dog* EngineReporter::DogOf(const std::string& model) {
   const auto found = dogs_.find(model);
-  return found == dogs_.end() ? nullptr : &found->second->watchdog;
+  return found == dogs_.end() ? nullptr : found->second.get();
 }
 
 void EngineReporter::OnStepBegin(const std::string& model) {
-  if (Watchdog* dog = DogOf(model)) dog->StepBegin(now_());
+  if (Dog* dog = DogOf(model)) dog->watchdog.StepBegin(now_());
 }
 
 void EngineReporter::OnStep(const std::string& model, const server::StepReport& step,
                             const server::EngineTotals& totals) {
   // Whether work waits after a step changes without a step (a client leaves), so the pool's view
   // decides that, in CheckAlive.
-  if (Watchdog* dog = DogOf(model)) dog->StepEnd(now_(), false);
+  if (Dog* dog = DogOf(model)) dog->watchdog.StepEnd(now_(), false);
   metrics_->Model(model).Step(step, totals);
   decoded_.fetch_add(step.decode_rows, std::memory_order_relaxed);
   prefilled_.fetch_add(step.prefill_rows, std::memory_order_relaxed);
@@ -62,11 +62,21 @@ void EngineReporter::OnModelState(const std::string& model, server::ModelState s
   const Field fields[] = {
       {Key::kModel, model}, {Key::kState, server::StateName(state)}, {Key::kDetail, error}};
   log_->Write(failed ? Level::kError : Level::kInfo, Event::kModel, fields);
+  Dog* const dog = DogOf(model);
+  if (dog == nullptr) return;
+  dog->weights_land = state == server::ModelState::kReady;
   // A step that was cut short by an unload will not end.
   const bool gone =
       failed || state == server::ModelState::kUnloaded || state == server::ModelState::kSleeping;
-  Watchdog* const dog = gone ? DogOf(model) : nullptr;
-  if (dog != nullptr) dog->StepEnd(now_(), false);
+  if (gone) dog->watchdog.StepEnd(now_(), false);
+}
+
+void EngineReporter::OnWeightsSettled(const std::string& model) {
+  Dog* const dog = DogOf(model);
+  if (dog == nullptr) return;
+  // The step that waited for them has the whole limit from here on.
+  dog->watchdog.Progress(now_());
+  dog->weights_land = false;
 }
 
 void EngineReporter::OnLoadPhase(const std::string& model, const std::string& phase,
@@ -99,9 +109,16 @@ bool EngineReporter::CheckDog(Dog* dog, Time now) {
 
 bool EngineReporter::CheckAlive(int64_t steps, bool busy) {
   const Time now = now_();
-  bool alive = true;
-  for (auto& [model, dog] : dogs_) alive = CheckDog(dog.get(), now) && alive;
+  bool alive = true, weights_land = false;
+  for (auto& [model, dog] : dogs_) {
+    if (dog->weights_land) {
+      weights_land = true;
+      dog->watchdog.Progress(now);
+    }
+    alive = CheckDog(dog.get(), now) && alive;
+  }
   all_.watchdog.Poll(now, steps, busy);
+  if (weights_land) all_.watchdog.Progress(now);
   // A model that is stuck in a step has been blamed by name already.
   if (!alive) return false;
   return CheckDog(&all_, now);

@@ -38,11 +38,13 @@ class EngineReporter : public server::EngineObserver {
                     const server::Usage& usage, const server::Timings& timings) override;
   void OnModelState(const std::string& model, server::ModelState state,
                     const std::string& error) override;
+  void OnWeightsSettled(const std::string& model) override;
   void OnLoadPhase(const std::string& model, const std::string& phase, double seconds) override;
   void OnCompileFailed(const std::string& model, const std::string& error) override;
 
   // The daemon's timer, about once a second: `steps` and `busy` are the pool's. False while steps
-  // make no progress; each stall is logged and counted once, and so is its end.
+  // make no progress, other than by waiting for weights that still land; each stall is logged and
+  // counted once, and so is its end.
   bool CheckAlive(int64_t steps, bool busy);
   // The line every few seconds: nothing when no step ran since the last. `load` is over all models.
   void LogStats(const server::Load& load);
@@ -52,8 +54,9 @@ class EngineReporter : public server::EngineObserver {
     std::string model;
     Watchdog watchdog;
     bool was_alive = true;  // the timer's
+    std::atomic<bool> weights_land = false;
   };
-  Watchdog* DogOf(const std::string& model);
+  Dog* DogOf(const std::string& model);
   bool CheckDog(Dog* dog, Time now);
 
   Metrics* const metrics_;

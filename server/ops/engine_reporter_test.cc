@@ -70,6 +70,23 @@ TEST_F(EngineReporterTest, AStuckStepIsBlamedOnItsModelOnce) {
   EXPECT_THAT(out_.str(), HasSubstr("\"state\":\"recovered\""));
 }
 
+// A model answers before its last layers have landed. From a slow disk they took longer than the
+// limit, and the server was killed for it.
+TEST_F(EngineReporterTest, AStepThatWaitsForWeightsIsNotStuck) {
+  reporter_.OnModelState("m", server::ModelState::kReady, "");
+  reporter_.OnStepBegin("m");
+  for (int i = 0; i < 5; ++i) {
+    now_ += seconds(9);
+    EXPECT_TRUE(reporter_.CheckAlive(0, true)) << i;
+  }
+  reporter_.OnWeightsSettled("m");
+  now_ += seconds(9);
+  EXPECT_TRUE(reporter_.CheckAlive(0, true));
+  now_ += seconds(2);
+  EXPECT_FALSE(reporter_.CheckAlive(0, true));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("cuvild_watchdog_trips_total{model=\"m\"} 1"));
+}
+
 TEST_F(EngineReporterTest, WorkWithoutStepsTripsAndAnUnloadedModelDoesNot) {
   EXPECT_TRUE(reporter_.CheckAlive(3, true));
   now_ += seconds(11);

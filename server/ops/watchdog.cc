@@ -24,6 +24,13 @@ void Watchdog::Waiting(Time now, bool work_waiting) {
   waiting_since_.compare_exchange_strong(idle, Nanos(now));
 }
 
+void Watchdog::Progress(Time now) {
+  int64_t since = waiting_since_.load();
+  // Only while work waits: a step that has ended meanwhile must not be begun again.
+  while (since != kIdle && !waiting_since_.compare_exchange_weak(since, Nanos(now))) {
+  }
+}
+
 void Watchdog::Poll(Time now, int64_t steps, bool work_waiting) {
   if (steps != polled_steps_) {
     polled_steps_ = steps;

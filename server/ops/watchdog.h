@@ -24,6 +24,10 @@ class Watchdog {
   // Outside a step: work has arrived, or the last was withdrawn.
   void Waiting(Time now, bool work_waiting);
 
+  // What is being worked on is not stuck, though no step shows it: the clock of waiting work starts
+  // anew.
+  void Progress(Time now);
+
   // For one who only sees a count of steps and whether there is work: any change of the count is
   // progress. Call often against the limit, from one thread.
   void Poll(Time now, int64_t steps, bool work_waiting);

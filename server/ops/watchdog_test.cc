@@ -32,6 +32,16 @@ TEST(WatchdogTest, AStepThatNeverEndsTripsOnce) {
   EXPECT_EQ(dog.Stalled(kStart + seconds(60)), seconds(60));
 }
 
+TEST(WatchdogTest, ProgressStartsTheClockAnewWhileWorkWaits) {
+  Watchdog dog(seconds(10));
+  dog.Progress(kStart);
+  EXPECT_TRUE(dog.Alive(kStart + seconds(100)));  // nothing waits
+  dog.StepBegin(kStart);
+  dog.Progress(kStart + seconds(9));
+  EXPECT_TRUE(dog.Alive(kStart + seconds(19)));
+  EXPECT_FALSE(dog.Alive(kStart + seconds(20)));
+}
+
 TEST(WatchdogTest, WaitingWorkWithoutStepsTrips) {
   Watchdog dog(seconds(10));
   dog.Waiting(kStart, true);
