@@ -72,7 +72,7 @@ void Detokenizer::TakeCharacters(bool all) {
 
 // Releases what no stop string can still claim. The stop string that ends first wins; of several
 // that end together, the longest.
-Detokenizer::Piece Detokenizer::Release(bool all) {
+Detokenizer::Piece Detokenizer::Release(bool all, bool may_stop) {
   for (; scanned_ < held_.size(); ++scanned_) {
     const Stop* longest = nullptr;
     for (Stop& stop : stops_) {
@@ -82,6 +82,10 @@ Detokenizer::Piece Detokenizer::Release(bool all) {
       }
       if (stop.text[stop.matched] == c) ++stop.matched;
       if (stop.matched < stop.text.size()) continue;
+      if (!may_stop) {
+        stop.matched = stop.fallback[stop.matched];
+        continue;
+      }
       if (longest == nullptr || stop.text.size() > longest->text.size()) longest = &stop;
     }
     if (longest != nullptr) {
@@ -105,17 +109,17 @@ Detokenizer::Piece Detokenizer::Release(bool all) {
   return piece;
 }
 
-Detokenizer::Piece Detokenizer::Push(int32_t token) {
+Detokenizer::Piece Detokenizer::Push(int32_t token, bool may_stop) {
   if (stopped_) return {.stopped = true};
   bytes_.append(tokenizer_->TokenBytes(token));
   TakeCharacters(false);
-  return Release(false);
+  return Release(false, may_stop);
 }
 
 Detokenizer::Piece Detokenizer::Flush() {
   if (stopped_) return {.stopped = true};
   TakeCharacters(true);
-  return Release(true);
+  return Release(true, true);
 }
 
 }  // namespace cuvil::text

@@ -25,8 +25,9 @@ class Detokenizer {
 
   // The text that a token makes certain: what may still be the start of a character or of a stop
   // string is held back. Bytes that can no longer become valid UTF-8 come out as U+FFFD. After a
-  // stop every call returns nothing but stopped.
-  Piece Push(int32_t token);
+  // stop every call returns nothing but stopped. Without `may_stop`, a stop string that ends in
+  // what this token adds is text like any other.
+  Piece Push(int32_t token, bool may_stop = true);
 
   // The rest, at the end of a generation.
   Piece Flush();
@@ -39,7 +40,7 @@ class Detokenizer {
   };
 
   void TakeCharacters(bool all);
-  Piece Release(bool all);
+  Piece Release(bool all, bool may_stop);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<Stop> stops_;

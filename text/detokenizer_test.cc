@@ -90,6 +90,27 @@ TEST(Detokenizer, TheStopThatEndsFirstWins) {
   EXPECT_EQ(Joined("日本語", {"本"}), "日");
 }
 
+// Stop strings ended answers that were to be longer.
+TEST(Detokenizer, WhereItMayNotStopAStopStringIsText) {
+  const auto tokenizer = Bytes();
+  const auto run = [&](std::string_view bytes, size_t from, std::vector<std::string> stop) {
+    Detokenizer detokenizer(tokenizer, std::move(stop));
+    std::string text;
+    size_t at = 0;
+    for (const int32_t id : ByteTokens(*tokenizer, bytes)) {
+      const Detokenizer::Piece piece = detokenizer.Push(id, at++ >= from);
+      text += piece.text;
+      if (piece.stopped) return text + "!";
+    }
+    return text + detokenizer.Flush().text;
+  };
+  EXPECT_EQ(run("a stop b stop c", 7, {"stop"}), "a stop b !");
+  EXPECT_EQ(run("a stop b", 7, {"stop"}), "a stop b");
+  EXPECT_EQ(run("a stop b", 5, {"stop"}), "a !");  // it ends where it may
+  EXPECT_EQ(run("aaaa", 3, {"aa"}), "aa!");
+  EXPECT_EQ(run("aab", 2, {"aa", "ab"}), "a!");
+}
+
 TEST(Detokenizer, EmptyStopStringsAreIgnored) {
   EXPECT_EQ(Joined("abc", {""}), "abc");
   EXPECT_FALSE(Stream("abc", {""}).stopped);

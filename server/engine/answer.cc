@@ -114,7 +114,7 @@ bool Answer::Take(int k, engine::SampledToken token, int64_t now_us) {
       std::find(stops.begin(), stops.end(), id) != stops.end()) {
     c.stopped = true;
   } else {
-    text::Detokenizer::Piece piece = c.detokenizer->Push(id);
+    text::Detokenizer::Piece piece = c.detokenizer->Push(id, c.tokens > request_.min_tokens);
     event.text = std::move(piece.text);
     c.stopped = piece.stopped;
     if (piece.stopped) {

@@ -446,5 +446,19 @@ TEST_F(ModelHostTest, StopStringsAndMinimumTokens) {
   EXPECT_EQ(Run(*host, r).tokens[0].size(), 10u);
 }
 
+// Only end tokens waited for the minimum.
+TEST_F(ModelHostTest, AStopStringDoesNotCountBeforeTheMinimum) {
+  const auto host = Start();
+  GenerateRequest r = Request(TestTokens(20, 17), 60);
+  const Collector::Result plain = Run(*host, r);
+  r.stop = {plain.text[0].substr(0, 2), plain.text[0].substr(plain.text[0].size() / 2, 2)};
+  EXPECT_LT(Run(*host, r).tokens[0].size(), 60u);
+  r.min_tokens = 60;
+  const Collector::Result longest = Run(*host, r);
+  EXPECT_EQ(longest.tokens[0], plain.tokens[0]);
+  EXPECT_EQ(longest.text[0], plain.text[0]);
+  EXPECT_EQ(longest.reasons[0], FinishReason::kLength);
+}
+
 }  // namespace
 }  // namespace cuvil::server
