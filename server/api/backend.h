@@ -24,7 +24,7 @@ struct ModelInfo {
   std::string name;  // what requests say
   ModelState state = ModelState::kUnloaded;
   std::string architecture;
-  std::string error;         // of the last load, when kFailed
+  std::string error;         // of the last load or wake-up, when it failed
   double load_fraction = 0;  // while loading, 0..1
   int64_t created = 0;       // seconds since 1970: when it was loaded
   int64_t context = 0, vocab_size = 0, embedding_size = 0;

@@ -36,7 +36,7 @@ class EngineObserver {
   // Every accepted request, once; `reason` of its first choice.
   virtual void OnRequestEnd(const std::string& model, FinishReason reason, const Usage& usage,
                             const Timings& timings) {}
-  // `error`: of a load that failed.
+  // `error`: of a load that failed (kFailed), or of a wake-up (kSleeping, as before it).
   virtual void OnModelState(const std::string& model, ModelState state, const std::string& error) {}
   // A model that became ready has all its weights now, or never will; steps before may have waited
   // for them.

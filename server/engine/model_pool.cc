@@ -100,6 +100,18 @@ absl::StatusOr<ModelPool::Entry*> ModelPool::FindEntry(std::string_view name) co
       absl::StrCat("no model is called '", Sv(name), "'; there is: ", names));
 }
 
+absl::Status ModelPool::NotWoken(const Entry& e) {
+  return absl::UnavailableError(
+      absl::StrCat("model '", e.spec.name, "' could not be woken: ", e.wake_error));
+}
+
+absl::Status ModelPool::BeingLoaded(const Entry& e) {
+  // Whoever is told to come back for ever should know why.
+  if (!e.wake_error.empty()) return NotWoken(e);
+  return absl::UnavailableError(
+      absl::StrCat("model '", e.spec.name, "' is being loaded; try again shortly"));
+}
+
 absl::StatusOr<std::shared_ptr<const ServedModel>> ModelPool::Find(std::string_view name) {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Entry* const e, FindEntry(name));
@@ -112,14 +124,16 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelPool::Find(std::string_v
       if (options_.lazy_load && !draining_.load()) {
         QueueLocked(e,
                     e->info.state == ModelState::kSleeping ? Job::Kind::kWake : Job::Kind::kLoad);
-        return absl::UnavailableError(
-            absl::StrCat("model '", e->spec.name, "' is being loaded; try again shortly"));
+        return BeingLoaded(*e);
       }
+      if (!e->wake_error.empty()) return NotWoken(*e);
       return absl::UnavailableError(
           absl::StrCat("model '", e->spec.name, "' is not loaded; load it first"));
     case ModelState::kFailed:
       return absl::UnavailableError(
           absl::StrCat("model '", e->spec.name, "' could not be loaded; see the server's log"));
+    case ModelState::kLoading:
+      return BeingLoaded(*e);
     default:
       return absl::UnavailableError(absl::StrCat(
           "model '", e->spec.name, "' is ", Sv(StateName(e->info.state)), "; try again shortly"));

@@ -115,9 +115,11 @@ class ModelPool : public Backend {
   // Room for `bytes` more, putting idle models to rest if need be.
   absl::Status MakeRoom(Entry* entry, int64_t bytes);
   void SetState(Entry* entry, ModelState state, const std::string& error = "");
-  // REQUIRES for these two: mutex_ is held.
+  // REQUIRES for these: mutex_ is held.
   absl::StatusOr<Entry*> FindEntry(std::string_view name) const;
   void QueueLocked(Entry* entry, Job::Kind kind);
+  static absl::Status NotWoken(const Entry& entry);
+  static absl::Status BeingLoaded(const Entry& entry);
   absl::Status Queue(std::string_view name, Job::Kind kind);
 
   const PoolOptions options_;

@@ -38,6 +38,7 @@ struct ModelPool::Entry {
   std::shared_ptr<ModelHost> host;
   std::shared_ptr<const Served> served;
   std::shared_ptr<const engine::SleepingModel> sleeping;
+  std::string wake_error;  // of its last wake-up, until it is ready or unloaded
   MemoryPlan memory;
   bool queued = false;   // a job for it waits, or runs and has not settled its state
   bool settled = false;  // loaded or failed once: what started() waits for

@@ -187,6 +187,10 @@ void ModelPool::WakeNow(Entry* entry) {
     status = model.ok() ? StartHost(entry, *std::move(model), begin) : model.status();
   }
   if (!status.ok()) {
+    {
+      std::lock_guard lock(mutex_);
+      entry->wake_error = std::string(status.message());
+    }
     // It is no worse off than before, and may be woken again.
     SetState(entry, ModelState::kSleeping, std::string(status.message()));
   }
@@ -225,6 +229,7 @@ absl::Status ModelPool::StartHost(Entry* entry, std::shared_ptr<const engine::Mo
     entry->queued = false;  // the next job may be asked for while the last layers land
     entry->last_used = SteadySeconds();
     entry->sleeping = nullptr;
+    entry->wake_error.clear();
   }
   if (observer_ != nullptr) {
     observer_->OnLoadPhase(entry->spec.name, "host", SteadySeconds() - start);
@@ -260,6 +265,7 @@ void ModelPool::DropNow(Entry* entry, bool sleep) {
     if (sleep && host != nullptr) entry->sleeping = host->shared_model()->Sleep();
     if (!sleep) {
       entry->sleeping = nullptr;
+      entry->wake_error.clear();
       entry->memory = {};
     }
     entry->host = nullptr;

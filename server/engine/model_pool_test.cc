@@ -188,6 +188,39 @@ TEST_F(ModelPoolTest, TwoDefaultPoolsFitOneLimit) {
   EXPECT_LE(lazy->memory().at("a").total() + lazy->memory().at("c").total(), limit / 2);
 }
 
+// Clients heard that it is being loaded, for ever.
+TEST_F(ModelPoolTest, AFailedWakeUpSaysWhy) {
+  const auto alone = Create({.models = {Spec("a")}});
+  WaitFor(*alone, "a", ModelState::kReady);
+  const int64_t bytes = alone->memory().at("a").total();
+  const auto pool =
+      Create({.models = {Spec("a", false), Spec("b", false)}, .memory_limit = bytes * 3 / 2});
+  ASSERT_EQ(pool->LoadModel("a"), absl::OkStatus());
+  WaitFor(*pool, "a", ModelState::kReady);
+  ASSERT_EQ(pool->LoadModel("b"), absl::OkStatus());
+  WaitFor(*pool, "b", ModelState::kReady);
+  ASSERT_EQ(StateOf(*pool, "a"), ModelState::kSleeping);
+  GenerateRequest r;
+  r.model = "b";
+  r.prompt = TestTokens(40, 3);
+  r.ignore_eos = true;
+  auto sink = std::make_shared<Collector>();
+  const auto busy = pool->Submit(r, sink);  // so that it does not make way
+  ASSERT_TRUE(busy.ok()) << busy.status();
+  sink->WaitForTokens(1);
+  ASSERT_EQ(pool->Wake("a"), absl::OkStatus());
+  WaitFor(*pool, "a", ModelState::kSleeping);
+  EXPECT_THAT(pool->Models()[0].error, HasSubstr("of the limit of"));
+  const std::string told(pool->Find("a").status().message());
+  EXPECT_THAT(told, HasSubstr("model 'a' could not be woken: model 'a' needs"));
+  pool->Abort(*busy);
+  sink->Wait();
+  for (int i = 0; i < 3000 && !pool->Find("a").ok(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(Answer(*pool, "a").size(), 8u);
+  EXPECT_EQ(pool->Models()[0].error, "");
+}
+
 TEST_F(ModelPoolTest, AMissingFileIsOneModelsFailure) {
   ModelSpec missing = Spec("missing");
   missing.path += ".gone";

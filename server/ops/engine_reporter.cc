@@ -57,8 +57,9 @@ void EngineReporter::OnRequestEnd(const std::string& model, server::FinishReason
 
 void EngineReporter::OnModelState(const std::string& model, server::ModelState state,
                                   const std::string& error) {
-  metrics_->Model(model).SetState(state);
-  const bool failed = state == server::ModelState::kFailed;
+  // A model that could not be woken sleeps on: only the error tells.
+  const bool failed = state == server::ModelState::kFailed || !error.empty();
+  metrics_->Model(model).SetState(state, failed);
   const Field fields[] = {
       {Key::kModel, model}, {Key::kState, server::StateName(state)}, {Key::kDetail, error}};
   log_->Write(failed ? Level::kError : Level::kInfo, Event::kModel, fields);

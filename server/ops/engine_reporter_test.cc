@@ -56,6 +56,17 @@ TEST_F(EngineReporterTest, StatesAndLoadsAreLogged) {
   EXPECT_THAT(text, HasSubstr("cuvild_compile_seconds_count{model=\"m\"} 1"));
 }
 
+// It was one more change to "sleeping".
+TEST_F(EngineReporterTest, AFailedWakeUpIsCountedAndAnError) {
+  reporter_.OnModelState("m", server::ModelState::kSleeping, "");
+  EXPECT_THAT(out_.str(), Not(HasSubstr("error")));
+  reporter_.OnModelState("m", server::ModelState::kSleeping, "no room");
+  EXPECT_THAT(out_.str(), HasSubstr(R"("level":"error","event":"model","model":"m",)"
+                                    R"("state":"sleeping","detail":"no room")"));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("cuvild_model_loads_total{model=\"m\",outcome=\"failed\"} 1"));
+}
+
 TEST_F(EngineReporterTest, AStuckStepIsBlamedOnItsModelOnce) {
   reporter_.OnStepBegin("m");
   EXPECT_TRUE(reporter_.CheckAlive(0, true));

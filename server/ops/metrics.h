@@ -51,7 +51,8 @@ class ModelMetrics {
 
   // Any thread.
   void SetLoad(const server::Load& load);
-  void SetState(server::ModelState state);
+  // `failed`: a load or a wake-up ended in it with an error.
+  void SetState(server::ModelState state, bool failed = false);
   void LoadPhase(std::string_view phase, double seconds);
   void CompileCache(int64_t hits, int64_t misses);  // programs found and not found
   void SetMemory(int64_t weights, int64_t kv, int64_t workspace, int64_t code);  // bytes

@@ -209,12 +209,12 @@ void ModelMetrics::SetCacheConfig(int page_tokens, int64_t pages) {
   cache_config_->Set(1);
 }
 
-void ModelMetrics::SetState(ModelState state) {
+void ModelMetrics::SetState(ModelState state, bool failed) {
   for (size_t i = 0; i < states_.size(); ++i) {
     states_[i]->Set(static_cast<size_t>(state) == i ? 1 : 0);
   }
   if (state == ModelState::kReady) loads_ok_->Increment();
-  if (state == ModelState::kFailed) loads_failed_->Increment();
+  if (failed) loads_failed_->Increment();
 }
 
 void ModelMetrics::LoadPhase(std::string_view phase, double seconds) {
