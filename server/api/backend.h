@@ -28,7 +28,7 @@ struct ModelInfo {
   double load_fraction = 0;  // while loading, 0..1
   int64_t created = 0;       // seconds since 1970: when it was loaded
   int64_t context = 0, vocab_size = 0, embedding_size = 0;
-  int64_t memory_bytes = 0;  // by the plan: weights, pages, workspace, code
+  int64_t memory_bytes = 0;  // while loaded, by the plan: weights, pages, workspace, code
   std::string digest;        // of the file's identity; changes when the file does
 };
 

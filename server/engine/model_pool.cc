@@ -247,7 +247,7 @@ std::map<std::string, MemoryPlan> ModelPool::memory() const {
   std::lock_guard lock(mutex_);
   std::map<std::string, MemoryPlan> plans;
   for (const auto& e : entries_) {
-    if (e->host != nullptr) plans[e->spec.name] = e->memory;
+    plans[e->spec.name] = e->host != nullptr ? e->memory : MemoryPlan{};
   }
   return plans;
 }

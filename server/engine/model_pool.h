@@ -85,7 +85,7 @@ class ModelPool : public Backend {
   bool alive() const override;
   bool draining() const override { return draining_.load(); }
 
-  // What each loaded model takes.
+  // What each model takes: nothing where it is not loaded.
   std::map<std::string, MemoryPlan> memory() const;
   // Steps of all models so far, and whether any has work: what a watchdog watches.
   int64_t steps() const;

@@ -56,6 +56,7 @@ void ModelPool::SetState(Entry* entry, ModelState state, const std::string& erro
     entry->info.state = state;
     entry->info.error = error;
     entry->info.load_fraction = state == ModelState::kReady ? 1 : 0;
+    if (entry->host == nullptr) entry->info.memory_bytes = 0;
     if (state == ModelState::kReady || state == ModelState::kFailed) entry->settled = true;
     if (state != ModelState::kLoading) entry->queued = false;
   }

@@ -123,7 +123,9 @@ TEST_F(ModelPoolTest, SleepAndWakeKeepTheAnswer) {
   WaitFor(*pool, "tiny", ModelState::kSleeping);
   EXPECT_FALSE(pool->ready());
   EXPECT_TRUE(absl::IsUnavailable(pool->Find("tiny").status()));
-  EXPECT_TRUE(pool->memory().empty());
+  // It was left out, and its gauges kept what it had taken.
+  EXPECT_EQ(pool->memory().at("tiny").total(), 0);
+  EXPECT_EQ(pool->Models()[0].memory_bytes, 0);
   ASSERT_EQ(pool->Wake("tiny"), absl::OkStatus());
   WaitFor(*pool, "tiny", ModelState::kReady);
   EXPECT_EQ(Answer(*pool, "tiny"), before);

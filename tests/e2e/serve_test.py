@@ -89,6 +89,8 @@ class Operation(DaemonTest):
         before = self.daemon.request("POST", "/v1/completions", {**COMPLETION, "max_tokens": 5})
         self.assertEqual(before[0], 200)
         become("sleep", "sleeping")
+        weights = 'cuvild_memory_bytes{kind="weights",model="tiny"}'
+        self.assertEqual(self.daemon.metrics()[weights], 0)
         self.assertEqual(self.daemon.request("GET", "/readyz")[0], 503)
         self.assertEqual(self.daemon.request("GET", "/livez")[0], 200)
         become("wake", "ready")
