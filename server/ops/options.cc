@@ -78,7 +78,8 @@ constexpr Option kOptions[] = {
      "Memory for weights, pages, workspace and code; 0: what the control group or the machine "
      "leaves"},
     {"kv_cache_tokens", "engine", K::kCount, &Config::kv_cache_tokens, "tokens", 0, 1e9, "",
-     "Keys and values kept per model, in tokens; 0: as many as the memory holds"},
+     "Keys and values kept per model, in tokens; 0: eight full contexts, or what the memory holds "
+     "of them"},
     {"prefix_cache", "engine", K::kSwitch, &Config::prefix_cache, "", 0, 0, "",
      "Keep pages of finished requests for prompts that begin the same, apart for each tenant"},
     {"lazy_load", "engine", K::kSwitch, &Config::lazy_load, "", 0, 0, "",
