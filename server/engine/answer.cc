@@ -154,14 +154,17 @@ void Answer::End(int k, const scheduler::Ended& ended, int64_t now_us) {
   CloseIfDone(now_us);
 }
 
-void Answer::AddPromptLogprobs(engine::SampledToken token) {
+void Answer::AddPromptLogprobs(int64_t position, engine::SampledToken token) {
+  if (position < listed_) return;
+  ++listed_;
   prompt_logprobs_.push_back(std::move(token));
-  if (prompt_logprobs_.size() < request_.prompt.size()) return;
+  if (listed_ < usage_.prompt_tokens) return;
   pending_.prompt_logprobs = std::move(prompt_logprobs_);
   dirty_ = true;
 }
 
-void Answer::Pool(absl::Span<const float> hidden) {
+void Answer::Pool(int64_t position, absl::Span<const float> hidden) {
+  if (position < pooled_rows_) return;
   pooled_.resize(hidden.size());
   for (size_t i = 0; i < hidden.size(); ++i) pooled_[i] += hidden[i];
   ++pooled_rows_;

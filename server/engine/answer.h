@@ -42,11 +42,12 @@ class Answer {
   bool Take(int k, engine::SampledToken token, int64_t now_us);
   // The scheduler's word that the choice is over.
   void End(int k, const scheduler::Ended& ended, int64_t now_us);
-  // In the prompt's order. They leave together: a prompt may take many steps, and doors write them
-  // as one list.
-  void AddPromptLogprobs(engine::SampledToken token);
-  // Adds a row's hidden state to the pool.
-  void Pool(absl::Span<const float> hidden);
+  // Of the prompt's token at `position`, in order. They leave together: a prompt may take many
+  // steps, and doors write them as one list. What is there already is not added again: a step that
+  // failed half way is run anew.
+  void AddPromptLogprobs(int64_t position, engine::SampledToken token);
+  // Adds the hidden state of the row at `position` to the pool, in order, once.
+  void Pool(int64_t position, absl::Span<const float> hidden);
 
   // Choices all ended; the next Flush is the last.
   bool done() const { return open_ == 0; }
@@ -74,6 +75,7 @@ class Answer {
   std::vector<Choice> choices_;
   Events pending_;
   std::vector<engine::SampledToken> prompt_logprobs_;  // until there is one for each token
+  int64_t listed_ = 0;                                 // tokens that have been there
   bool dirty_ = false, counts_tokens_ = false;
   int open_ = 0;
   std::vector<double> pooled_;

@@ -288,7 +288,10 @@ scheduler::StepResult ModelHost::Run(const scheduler::StepPlan& plan) {
   scheduler::StepResult result;
   result.works.resize(plan.works.size());
   const int64_t start = NowUs();
+  sampled_.clear();
   result.status = RunRows(plan, result);
+  // A plan that failed runs again, all of it: its tokens must not have been taken yet.
+  if (result.status.ok()) TakeSampled();
   result.elapsed_us = NowUs() - start;
   return result;
 }
@@ -327,13 +330,13 @@ absl::Status ModelHost::RunAllRows(const scheduler::Work& work, scheduler::WorkR
     rows.want = engine::Want::kNone;
     RETURN_IF_ERROR(runner_->Step({&rows, 1}, /*hidden=*/true));
     for (int64_t p = std::max(work.begin, work.outputs_from); p < work.end(); ++p)
-      answer.Pool(runner_->hidden(p - work.begin));
+      answer.Pool(p, runner_->hidden(p - work.begin));
     return absl::OkStatus();
   }
   const std::vector<int32_t>& prompt = answer.request().prompt;
   const int alternatives = answer.request().prompt_logprobs;
   rows.want = engine::Want::kAll;
-  if (work.outputs_from == 0) answer.AddPromptLogprobs({.id = prompt[0]});
+  if (work.outputs_from == 0) answer.AddPromptLogprobs(0, {.id = prompt[0]});
   for (int64_t at = work.begin; at < work.end(); at += kLogitRowsMax) {
     const int64_t n = std::min(kLogitRowsMax, work.end() - at);
     rows.begin = at;
@@ -341,7 +344,8 @@ absl::Status ModelHost::RunAllRows(const scheduler::Work& work, scheduler::WorkR
     RETURN_IF_ERROR(runner_->Step({&rows, 1}));
     for (int64_t p = std::max(at, work.outputs_from); p < at + n; ++p) {
       if (p + 1 >= static_cast<int64_t>(prompt.size())) continue;
-      answer.AddPromptLogprobs(LogprobOf(runner_->logits(p - at), prompt[p + 1], alternatives));
+      answer.AddPromptLogprobs(p + 1,
+                               LogprobOf(runner_->logits(p - at), prompt[p + 1], alternatives));
     }
     if (work.sample && at + n == work.end())
       SampleRows({&work}, {runner_->mutable_logits(n - 1)}, {&result});
@@ -368,16 +372,21 @@ void ModelHost::SampleRows(const std::vector<const scheduler::Work*>& works,
   }
   std::vector<absl::StatusOr<engine::SampledToken>> tokens =
       sampler_->SampleRows(runner_->executor(), jobs);
-  const int64_t now = NowUs();
   for (size_t i = 0; i < works.size(); ++i) {
-    if (!tokens[i].ok()) {
+    if (tokens[i].ok()) {
+      sampled_.push_back({places_.at(works[i]->id.value), *std::move(tokens[i]), results[i]});
+    } else {
       results[i]->status = tokens[i].status();
-      continue;
     }
-    const Place& place = places_.at(works[i]->id.value);
-    const int64_t before = place.answer->choices()[place.choice].last_token_us;
-    results[i]->token = tokens[i]->id;
-    results[i]->finish = place.answer->Take(place.choice, *std::move(tokens[i]), now);
+  }
+}
+
+void ModelHost::TakeSampled() {
+  const int64_t now = NowUs();
+  for (Sampled& s : sampled_) {
+    const int64_t before = s.place.answer->choices()[s.place.choice].last_token_us;
+    s.result->token = s.token.id;
+    s.result->finish = s.place.answer->Take(s.place.choice, std::move(s.token), now);
     if (observer_ != nullptr && before > 0)
       observer_->OnInterToken(options_.name, static_cast<double>(now - before) * 1e-6);
   }

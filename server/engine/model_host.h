@@ -94,6 +94,11 @@ class ModelHost {
     Answer* answer;
     int choice;
   };
+  struct Sampled {  // a token of the running step, not yet part of its answer
+    Place place;
+    engine::SampledToken token;
+    scheduler::WorkResult* result;
+  };
 
   ModelHost(std::shared_ptr<const engine::Model> model, const HostOptions& options,
             EngineObserver* observer);
@@ -110,6 +115,7 @@ class ModelHost {
   absl::Status RunAllRows(const scheduler::Work& work, scheduler::WorkResult& result);
   void SampleRows(const std::vector<const scheduler::Work*>& works, const std::vector<float*>& rows,
                   const std::vector<scheduler::WorkResult*>& results);
+  void TakeSampled();
   engine::StepRows RowsOf(const scheduler::Work& work) const;
   void Finish(const std::vector<scheduler::Ended>& ended);
   void Retire(Answer* answer);
@@ -127,6 +133,7 @@ class ModelHost {
   std::unique_ptr<scheduler::Scheduler> scheduler_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Answer>> answers_;
   absl::flat_hash_map<int64_t, Place> places_;  // by sequence id
+  std::vector<Sampled> sampled_;                // of the running step
   int64_t taken_sequences_ = 0, taken_tokens_ = 0,
           taken_rows_ = 0;  // from the inbox, not published yet
   bool idle_plan_ = true;   // the last plan had nothing to run, and nothing has changed since
